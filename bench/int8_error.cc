@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "core/model/policy.h"
 #include "run/loaded_model.h"
-#include "run/scalar_type.h"
+#include "run/trainer_options.h"
 
 namespace oxbow {
 namespace {

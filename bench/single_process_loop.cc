@@ -15,7 +15,6 @@
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
-#include "run/scalar_type.h"
 #include "run/trainer_options.h"
 #include "services/learner/plan/conditioning_cache.h"
 #include "services/learner/plan/prompt_order.h"

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of `oxbow`, each in a file of its name.
-//
-// Each function adds the subcommand of its name. If it is chosen, parsing sets `exit_code`
-// (base/exit_code.h), which must outlive `app`.
+// The subcommands of `oxbow`, each beside what it does.
 //
 // Two programs have them all. `oxbow` links no LibTorch, which takes .3 s to load, and becomes
 // `oxbow_models`, beside it, for a command that loads models or rewards. So it starts fast.
@@ -40,29 +37,12 @@ constexpr ModelCommand kCompletion{"completion",
 // The command line, from its words to the exit code.
 int RunCommand(int argc, char** argv);
 
-void AddTrain(CLI::App& app, int& exit_code);
-void AddResume(CLI::App& app, int& exit_code);
-void AddValidate(CLI::App& app, int& exit_code);
-void AddFetch(CLI::App& app, int& exit_code);
-void AddConfig(CLI::App& app, int& exit_code);
-void AddRecipes(CLI::App& app, int& exit_code);
-void AddCompletion(CLI::App& app, int& exit_code);
-void AddImportConfig(CLI::App& app, int& exit_code);
-void AddDoctor(CLI::App& app, int& exit_code);
-void AddCertificates(CLI::App& app, int& exit_code);
-void AddReplay(CLI::App& app, int& exit_code);
-void AddReport(CLI::App& app, int& exit_code);
-void AddRuns(CLI::App& app, int& exit_code);
-void AddCompare(CLI::App& app, int& exit_code);
-void AddWatch(CLI::App& app, int& exit_code);
-void AddRollback(CLI::App& app, int& exit_code);
-void AddEncode(CLI::App& app, int& exit_code);
-void AddSample(CLI::App& app, int& exit_code);
-void AddEval(CLI::App& app, int& exit_code);
-void AddScore(CLI::App& app, int& exit_code);
-void AddExport(CLI::App& app, int& exit_code);
-void AddConvertWeights(CLI::App& app, int& exit_code);
-void AddSimulate(CLI::App& app, int& exit_code);
-void AddBench(CLI::App& app, int& exit_code);
+// Adds the subcommand of its name. If that is chosen, parsing sets `exit_code` (base/exit_code.h),
+// which must outlive `app`.
+using AddCommand = void(CLI::App& app, int& exit_code);
+AddCommand AddTrain, AddResume, AddValidate, AddFetch, AddConfig, AddRecipes, AddCompletion,
+    AddImportConfig, AddDoctor, AddCertificates, AddReplay, AddReport, AddRuns, AddCompare,
+    AddWatch, AddRollback, AddEncode, AddSample, AddEval, AddScore, AddExport, AddConvertWeights,
+    AddSimulate, AddBench;
 
 }  // namespace oxbow::cli

@@ -17,34 +17,13 @@
 namespace oxbow::cli {
 namespace {
 
-void AddAll(CLI::App& app, int& exit_code) {
-  AddTrain(app, exit_code);
-  AddResume(app, exit_code);
-  AddValidate(app, exit_code);
-  AddFetch(app, exit_code);
-  AddStatus(app, exit_code);
-  AddRuns(app, exit_code);
-  AddDoctor(app, exit_code);
-  AddReplay(app, exit_code);
-  AddReport(app, exit_code);
-  AddCompare(app, exit_code);
-  AddWatch(app, exit_code);
-  AddRollback(app, exit_code);
-  AddHealth(app, exit_code);
-  AddCertificates(app, exit_code);
-  AddConfig(app, exit_code);
-  AddRecipes(app, exit_code);
-  AddImportConfig(app, exit_code);
-  AddEncode(app, exit_code);
-  AddSample(app, exit_code);
-  AddEval(app, exit_code);
-  AddScore(app, exit_code);
-  AddExport(app, exit_code);
-  AddConvertWeights(app, exit_code);
-  AddSimulate(app, exit_code);
-  AddBench(app, exit_code);
-  AddCompletion(app, exit_code);
-}
+// In the order of the help page.
+constexpr AddCommand* kCommands[] = {
+    AddTrain,  AddResume,       AddValidate, AddFetch,   AddStatus,         AddRuns,
+    AddDoctor, AddReplay,       AddReport,   AddCompare, AddWatch,          AddRollback,
+    AddHealth, AddCertificates, AddConfig,   AddRecipes, AddImportConfig,   AddEncode,
+    AddSample, AddEval,         AddScore,    AddExport,  AddConvertWeights, AddSimulate,
+    AddBench,  AddCompletion};
 
 std::vector<std::string> NamesOf(const CLI::App& app) {
   std::vector<std::string> names;
@@ -103,7 +82,7 @@ int RunCommand(int argc, char** argv) {
   bool json = false;
   app.add_flag("--version", version, "print the version (with --json: for programs)");
   app.add_flag("--json", json)->needs("--version");
-  AddAll(app, exit_code);
+  for (const auto add : kCommands) add(app, exit_code);
   // After the commands, which would inherit it.
   app.footer("Example: oxbow train configs/digits.yaml\nHelp on one command: oxbow COMMAND --help");
   const std::vector<std::string> words = AskedFor({argv + 1, argv + argc});

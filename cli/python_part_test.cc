@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/python_part.h"
+#include "cli/child_program.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -33,4 +33,21 @@ rpc::TlsOptions TlsOfRun(const rpc::TlsOptions& given, const std::string& run_di
   return options;
 }
 
+void AddSettings(CLI::App& command, std::vector<std::string>& settings) {
+  command.add_option("--set", settings, "KEY=VALUE over everything else; may be repeated")
+      ->allow_extra_args(false);
+}
+
+void AddFormat(CLI::App& command, std::string& format) {
+  command.add_option("--format", format)
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+void AddTimeout(CLI::App& command, double& seconds, const std::string& about) {
+  command.add_option("--timeout", seconds, about)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
 }  // namespace oxbow::cli

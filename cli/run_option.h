@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run's directory, as every command takes it: `oxbow status runs/digits`, or with --run before,
-// or by the name alone: `oxbow status digits`.
+// Options that several commands have. A run's directory: `oxbow status runs/digits`, or with --run
+// before, or by the name alone: `oxbow status digits`.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "rpc/tls.h"
 
@@ -22,5 +23,14 @@ CLI::Option* AddRunDirectory(CLI::App& command, Path& run_dir,
                              const std::string& about = "directory of the run") {
   return command.add_option("RUN_DIR,--run", run_dir, about)->transform(RunNamed);
 }
+
+// --set KEY=VALUE. The values outlive the parsing, here and below.
+void AddSettings(CLI::App& command, std::vector<std::string>& settings);
+
+// --format text or json.
+void AddFormat(CLI::App& command, std::string& format);
+
+// --timeout in seconds.
+void AddTimeout(CLI::App& command, double& seconds, const std::string& about);
 
 }  // namespace oxbow::cli

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/evaluate/set_values.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/evaluate/evaluation_table.h"
 #include "run/prompt.h"
 
 namespace oxbow::cli {

@@ -10,20 +10,19 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/oncall/machine_checks.h"
-#include "cli/plan/bytes_text.h"
 #include "cli/run/work_progress.h"
+#include "cli/terminal.h"
 #include "config/run_config.h"
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
 #include "io/prompts/encoded_prompts.h"
 #include "io/prompts/prompt_store.h"
 #include "run/prompt_files.h"
-#include "run/scalar_type.h"
+#include "run/trainer_options.h"
 
 namespace oxbow::cli {
 namespace {
@@ -189,11 +188,7 @@ void AddEncode(CLI::App& app, int& exit_code) {
   command->add_option("--batch", flags->batch, "prompts that are encoded at a time")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  command->callback([flags, &exit_code] {
-    const absl::Status status = Encode(*flags);
-    if (!status.ok()) std::cerr << "oxbow encode: " << status.message() << "\n";
-    exit_code = ExitCodeOf(status);
-  });
+  command->callback([flags, &exit_code] { exit_code = Ended("encode", Encode(*flags)); });
 }
 
 }  // namespace oxbow::cli

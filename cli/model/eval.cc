@@ -1,53 +1,272 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/exit_code.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/file.h"
 #include "base/first_part.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/model/drawn_images.h"
-#include "cli/model/eval_set.h"
+#include "cli/evaluate/evaluation_set.h"
+#include "cli/evaluate/evaluation_table.h"
+#include "cli/evaluate/picture_folder.h"
+#include "cli/model/drawn_pictures.h"
 #include "cli/model/trained_part.h"
 #include "cli/run/work_progress.h"
 #include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "config/file_paths.h"
 #include "config/run_config.h"
+#include "config/yaml_message.h"
 #include "core/reward/synthetic_task.h"
+#include "rpc/tls.h"
 #include "rpc/tls_flags.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
+#include "services/reward/scorer_table.h"
 
 namespace oxbow::cli {
+
 namespace {
 
 constexpr char kDigits[] = "configs/prompts/digits_eval.txt";  // For a model without a run.
 constexpr size_t kPromptShown = 80;                            // Bytes of a prompt in a message.
 constexpr uint32_t kImages = 128;
 constexpr uint32_t kImagesMax = 100'000;
+constexpr size_t kPicturesAtATime = 64;
 
 struct EvalFlags {
-  EvalSetFlags of_set;  // With --set.
-  ModelSource source;
-  std::string prompts;
-  std::string images;  // A number, or with --set a folder.
-  ImageOptions drawing;
+  ModelSource source;             // Neither, with a set: `images`.
+  std::string set;                // The definition; empty: the run's own prompts and rewards.
+  std::string prompts;            // Path of them; empty: what the set or the run says.
+  std::vector<std::string> keys;  // REWARD.KEY=VALUE
+  // HOST:PORT of servers that have the rewards; empty: those of the run, if it has any.
+  std::vector<std::string> endpoints;
+  rpc::TlsOptions tls;        // For connections to them.
+  std::string images;         // A number; with a set a folder of pictures in its layout.
+  std::string against;        // Another run, model or folder, by what it holds.
+  std::string export_images;  // Folder to write pictures into, in place of scoring them.
+  std::string layout;         // Empty: the set's.
+  DrawingOptions drawing;
+  std::optional<uint64_t> seed;  // In place of the set's seeds.
+  uint64_t bootstrap_seed = 0;
+  std::string html;  // File to write.
   bool json = false;
 };
 
+struct Source {
+  ModelSource model;
+  std::string images;
+
+  std::string name() const {
+    return !model.run.empty() ? model.run : !model.model.empty() ? model.model : images;
+  }
+};
+
+// A model, a run or a folder of pictures, by what is in it.
+Source SourceAt(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path directory = path;
+  if (std::filesystem::exists(directory / "model_index.json", ignored)) {
+    return {.model = {.model = path, .run = {}}, .images = {}};
+  }
+  if (std::filesystem::exists(directory / "config.resolved.yaml", ignored)) {
+    return {.model = {.model = {}, .run = path}, .images = {}};
+  }
+  return {.model = {}, .images = path};
+}
+
+absl::StatusOr<v1::EvaluationSet> SetOf(const EvalFlags& flags) {
+  v1::EvaluationSet set;
+  if (!flags.set.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(set, ReadEvaluationSet(flags.set));
+  } else {
+    OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, ConfigOfRun(flags.source.run));
+    set = SetOfRun(config);
+  }
+  if (!flags.prompts.empty()) set.set_prompts(flags.prompts);
+  for (const std::string& key : flags.keys) OXBOW_RETURN_IF_ERROR(SetRewardKey(key, set));
+  if (flags.seed.has_value()) {
+    set.clear_seeds();
+    set.add_seeds(*flags.seed);
+  }
+  if (!flags.layout.empty()) {
+    OXBOW_RETURN_IF_ERROR(config::SetByText("layout",
+                                            absl::StrReplaceAll(flags.layout, {{"-", "_"}}),
+                                            {.name = "--layout"}, &set, nullptr));
+  }
+  return set;
+}
+
+// All pictures of each prompt: those of the first seed come first.
+absl::StatusOr<std::vector<Pictures>> Draw(const v1::EvaluationSet& set, PictureDrawer& drawer,
+                                           const std::vector<SetPrompt>& prompts, size_t first,
+                                           size_t last) {
+  std::vector<std::string> texts;
+  for (size_t i = first; i < last; ++i) texts.push_back(prompts[i].prompt.text());
+  std::vector<Pictures> pictures(texts.size());
+  for (const uint64_t seed : set.seeds()) {
+    OXBOW_ASSIGN_OR_RETURN(Pictures drawn, drawer.Draw(texts, set.per_prompt(), seed, first));
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      pictures[i / set.per_prompt()].push_back(std::move(drawn[i]));
+    }
+  }
+  return pictures;
+}
+
+absl::StatusOr<PicturesOf> PicturesFrom(const Source& source, const v1::EvaluationSet& set,
+                                        const std::vector<SetPrompt>& prompts,
+                                        const DrawingOptions& drawing, WorkProgress& progress) {
+  const uint64_t total = prompts.size() * PicturesPerPrompt(set);
+  if (source.images.empty()) {
+    progress.Begin("loading the model");
+    OXBOW_ASSIGN_OR_RETURN(
+        std::shared_ptr<PictureDrawer> drawer,
+        PictureDrawer::Open(source.model, prompts.front().prompt.text(), drawing));
+    progress.Begin("drawing and scoring");
+    drawer->ReportTo(progress, total);
+    return [set, drawer](const std::vector<SetPrompt>& all, size_t first, size_t last) {
+      return Draw(set, *drawer, all, first, last);
+    };
+  }
+  OXBOW_ASSIGN_OR_RETURN(
+      const PictureFolder folder,
+      PictureFolder::Create(source.images, set.layout(), PicturesPerPrompt(set)));
+  progress.Begin("drawing and scoring");
+  return [folder, total, &progress](const std::vector<SetPrompt>& all, size_t first,
+                                    size_t last) -> absl::StatusOr<std::vector<Pictures>> {
+    progress.Count(static_cast<double>(total * first / all.size()), total, "pictures");
+    std::vector<Pictures> pictures;
+    for (size_t i = first; i < last; ++i) {
+      OXBOW_ASSIGN_OR_RETURN(Pictures read, folder.Read(all[i]));
+      pictures.push_back(std::move(read));
+    }
+    return pictures;
+  };
+}
+
+size_t ChunkOf(const v1::EvaluationSet& set) {
+  return std::max<size_t>(1, kPicturesAtATime / PicturesPerPrompt(set));
+}
+
+absl::Status ExportSet(const EvalFlags& flags, const v1::EvaluationSet& set,
+                       const std::vector<SetPrompt>& prompts, const PicturesOf& pictures) {
+  OXBOW_ASSIGN_OR_RETURN(
+      const PictureFolder folder,
+      PictureFolder::Create(flags.export_images, set.layout(), PicturesPerPrompt(set)));
+  // Before the first picture is drawn: a prompt may be unfit for a name.
+  for (const SetPrompt& prompt : prompts) OXBOW_RETURN_IF_ERROR(folder.PathOf(prompt, 0).status());
+  for (size_t first = 0; first < prompts.size(); first += ChunkOf(set)) {
+    const size_t last = std::min(first + ChunkOf(set), prompts.size());
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<Pictures> part, pictures(prompts, first, last));
+    for (size_t i = 0; i < part.size(); ++i) {
+      OXBOW_RETURN_IF_ERROR(folder.Write(prompts[first + i], part[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RewardServers> ServersOf(const EvalFlags& flags) {
+  RewardServers servers(flags.endpoints);
+  if (flags.endpoints.empty()) {
+    if (flags.source.run.empty()) return servers;
+    const std::filesystem::path run = flags.source.run;
+    OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, ConfigOfRun(run));
+    servers = RewardServers(config.reward());
+  }
+  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  return servers;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<reward::Scorer>>> ScorersOf(
+    const v1::EvaluationSet& set, const RewardServers& servers) {
+  std::vector<std::unique_ptr<reward::Scorer>> scorers;
+  for (const v1::ScorerConfig& entry : set.rewards()) {
+    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<reward::Scorer> scorer, servers.Have(entry)
+                                                                       ? servers.Open(entry.name())
+                                                                       : reward::MakeScorer(entry));
+    scorers.push_back(std::move(scorer));
+  }
+  return scorers;
+}
+
+absl::Status PrintReport(const EvalFlags& flags, const SetReport& report) {
+  std::cout << (flags.json ? ReportJson(report) : ReportText(report));
+  if (!flags.html.empty()) {
+    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.html, ReportHtml(report)));
+  }
+  size_t failed = 0;
+  for (const SetValues& evaluation : report.evaluations) failed += evaluation.failed();
+  if (failed == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(failed, " scores are missing"));
+}
+
+// Rounds over so many prompts, at least one, that give at least `pictures`. Requires a prompt.
+uint32_t RoundsFor(uint32_t pictures, size_t prompts) {
+  const auto count = static_cast<uint32_t>(prompts);
+  return std::max(1U, (pictures + count - 1) / count);
+}
+
+// Prints the report. `pictures`: whole rounds over the prompts, at least so many; 0: as the set
+// says. kDataLoss if a picture has no score; else the errors of what it reads.
+absl::Status EvaluateSet(const EvalFlags& flags, uint32_t pictures) {
+  const bool scored = flags.export_images.empty();
+  if (!flags.html.empty()) OXBOW_RETURN_IF_ERROR(CheckPlace(flags.html));
+  if (!scored) OXBOW_RETURN_IF_ERROR(CheckPlace(flags.export_images, /*folder=*/true));
+  OXBOW_ASSIGN_OR_RETURN(v1::EvaluationSet set, SetOf(flags));
+  RewardServers servers;
+  if (scored) {
+    OXBOW_ASSIGN_OR_RETURN(servers, ServersOf(flags));
+    OXBOW_RETURN_IF_ERROR(CheckRewards(set, servers));
+  }
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<SetPrompt> prompts, ReadSetPrompts(set));
+  if (pictures > 0) set.set_per_prompt(RoundsFor(pictures, prompts.size()));
+  const Source source{.model = flags.source, .images = flags.set.empty() ? "" : flags.images};
+  auto progress = std::make_unique<WorkProgress>("eval");
+  if (!scored) {
+    OXBOW_ASSIGN_OR_RETURN(const PicturesOf drawn,
+                           PicturesFrom(source, set, prompts, flags.drawing, *progress));
+    OXBOW_RETURN_IF_ERROR(ExportSet(flags, set, prompts, drawn));
+    progress.reset();
+    std::cout << flags.export_images << "\n";
+    return absl::OkStatus();
+  }
+  progress->Begin("loading the rewards");
+  OXBOW_ASSIGN_OR_RETURN(const auto scorers, ScorersOf(set, servers));
+  std::vector<Source> sources = {source};
+  if (!flags.against.empty()) sources.push_back(SourceAt(flags.against));
+  std::vector<SetValues> evaluations;
+  for (const Source& one : sources) {
+    OXBOW_ASSIGN_OR_RETURN(const PicturesOf drawn,
+                           PicturesFrom(one, set, prompts, flags.drawing, *progress));
+    OXBOW_ASSIGN_OR_RETURN(SetValues evaluation,
+                           Evaluate(prompts, ChunkOf(set), one.name(), drawn, scorers));
+    evaluations.push_back(std::move(evaluation));
+  }
+  progress.reset();
+  return PrintReport(flags, Report(set, prompts, std::move(evaluations), flags.bootstrap_seed));
+}
+
 // Exactly one of --model, --run and, with a set, --images.
 absl::Status CheckSource(const EvalFlags& flags) {
-  const bool set = !flags.of_set.set.empty();
+  const bool set = !flags.set.empty();
   const int sources = int{!flags.source.model.empty()} + int{!flags.source.run.empty()} +
                       int{set && !flags.images.empty()};
-  if (!set && !flags.of_set.export_images.empty() && flags.source.run.empty()) {
+  if (!set && !flags.export_images.empty() && flags.source.run.empty()) {
     return absl::InvalidArgumentError(
         "without --set, --export-images writes pictures of a run's held-out prompts: give --run");
   }
@@ -70,11 +289,7 @@ absl::StatusOr<uint32_t> CountOf(const std::string& images) {
 std::string DefaultPrompts(const std::filesystem::path& model) {
   v1::RunConfig config;
   config.mutable_prompts()->set_eval(kDigits);
-  std::error_code ignored;
-  config::FindFilesFrom(
-      std::filesystem::absolute(model, ignored),
-      [&](const std::filesystem::path& path) { return std::filesystem::exists(path, ignored); },
-      config);
+  config::FindFilesFrom(model, config);
   return config.prompts().eval();
 }
 
@@ -89,17 +304,19 @@ absl::StatusOr<std::string> PromptsOf(const EvalFlags& flags) {
 }
 
 // Whether no synthetic task measures the run: then its own rewards do.
-absl::StatusOr<bool> NeedsOwnRewards(const EvalFlags& flags, const std::string& file) {
+absl::StatusOr<bool> NeedsOwnRewards(const EvalFlags& flags) {
   if (flags.source.run.empty()) return false;
   OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, ConfigOfRun(flags.source.run));
-  OXBOW_ASSIGN_OR_RETURN(const auto prompts, run::ReadPrompts(file, run::PromptSplit::kHeldOut));
+  OXBOW_ASSIGN_OR_RETURN(const auto prompts,
+                         run::ReadPrompts(flags.prompts, run::PromptSplit::kHeldOut));
   return run::MeasuredTask(config.reward(), prompts.front().text()) == nullptr;
 }
 
-// Whole rounds over the prompts, at least one: as near to `images` as that allows from above.
-absl::StatusOr<std::vector<reward::Measure>> Evaluate(EvalFlags flags, const std::string& file) {
+// Prints what the task of the prompts measures, over whole rounds of them, at least one: as near to
+// `images` as that allows from above.
+absl::Status MeasureTask(EvalFlags flags) {
   OXBOW_ASSIGN_OR_RETURN(const uint32_t wanted, CountOf(flags.images));
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(file));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(flags.prompts));
   const reward::SyntheticTask* const task = reward::TaskOfPrompt(prompts.front());
   if (task == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -108,64 +325,45 @@ absl::StatusOr<std::vector<reward::Measure>> Evaluate(EvalFlags flags, const std
         FirstPart(prompts.front(), kPromptShown)));
   }
   flags.drawing.per_prompt = RoundsFor(wanted, prompts.size());
-  WorkProgress progress("eval");
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
-                         DrawImages(flags.source, prompts, flags.drawing, progress));
+  auto progress = std::make_unique<WorkProgress>("eval");
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnPicture> pictures,
+                         DrawPictures(flags.source, prompts, flags.drawing, *progress));
   const std::unique_ptr<reward::TaskReport> report = task->NewReport();
-  for (const DrawnImage& drawn : images) {
+  for (const DrawnPicture& drawn : pictures) {
     OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, reward::PixelsOf(drawn.frames)));
   }
-  return report->Report();
-}
-
-void PrintTable(const std::vector<reward::Measure>& report) {
-  for (const reward::Measure& measure : report) {
-    std::printf("%-18s  %.4g\n", measure.name.c_str(), measure.value);
-  }
-}
-
-void PrintJson(const std::vector<reward::Measure>& report) {
+  const std::vector<reward::Measure> measures = report->Report();
+  progress.reset();
   nlohmann::ordered_json json;
-  for (const reward::Measure& measure : report) json[measure.name] = measure.value;
-  std::cout << json.dump() << "\n";
-}
-
-absl::Status MeasureTask(const EvalFlags& flags, const std::string& file) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::Measure> report, Evaluate(flags, file));
-  flags.json ? PrintJson(report) : PrintTable(report);
+  std::string table;
+  for (const reward::Measure& measure : measures) {
+    json[measure.name] = measure.value;
+    absl::StrAppendFormat(&table, "%-18s  %.4g\n", measure.name, measure.value);
+  }
+  std::cout << (flags.json ? json.dump() + "\n" : table);
   return absl::OkStatus();
 }
 
-absl::Status Evaluate(const EvalFlags& flags) {
+absl::Status Evaluate(EvalFlags flags) {
   OXBOW_RETURN_IF_ERROR(CheckSource(flags));
-  EvalSetFlags of_set = flags.of_set;
-  of_set.prompts = flags.prompts;
-  if (of_set.set.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(of_set.prompts, PromptsOf(flags));
-    OXBOW_ASSIGN_OR_RETURN(const bool own_rewards, NeedsOwnRewards(flags, of_set.prompts));
-    if (!own_rewards && of_set.export_images.empty()) return MeasureTask(flags, of_set.prompts);
-    if (!flags.images.empty()) {
-      OXBOW_ASSIGN_OR_RETURN(of_set.pictures, CountOf(flags.images));
-    }
+  if (!flags.set.empty()) return EvaluateSet(flags, /*pictures=*/0);
+  OXBOW_ASSIGN_OR_RETURN(flags.prompts, PromptsOf(flags));
+  OXBOW_ASSIGN_OR_RETURN(const bool own_rewards, NeedsOwnRewards(flags));
+  if (!own_rewards && flags.export_images.empty()) return MeasureTask(flags);
+  uint32_t pictures = 0;
+  if (!flags.images.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(pictures, CountOf(flags.images));
   }
-  of_set.source = flags.source;
-  if (!of_set.set.empty()) of_set.images = flags.images;
-  of_set.drawing = flags.drawing;
-  of_set.json = flags.json;
-  return EvaluateSet(of_set);
+  return EvaluateSet(flags, pictures);
 }
 
-std::string SetNames() {
-  std::string names;
-  for (const auto& [name, text] : config::EvaluationSets()) {
-    absl::StrAppend(&names, names.empty() ? "" : ", ", name);
-  }
-  return names;
-}
-
-void AddSetFlags(CLI::App& command, EvalSetFlags& flags) {
+void AddSetFlags(CLI::App& command, EvalFlags& flags) {
   CLI::Option* const set = command.add_option(
-      "--set", flags.set, absl::StrCat("set of prompts: ", SetNames(), "; or a .yaml file"));
+      "--set", flags.set,
+      absl::StrCat("set of prompts: ",
+                   absl::StrJoin(config::EvaluationSets(), ", ",
+                                 [](std::string* out, const auto& one) { *out += one.first; }),
+                   "; or a .yaml file"));
   command.add_option("--key", flags.keys, "REWARD.KEY=VALUE: a key of a reward of the set")
       ->allow_extra_args(false)
       ->needs(set);
@@ -213,16 +411,14 @@ void AddEval(CLI::App& app, int& exit_code) {
   command->add_option("--images", flags->images,
                       absl::StrCat("images, rounded up to whole rounds of prompts (", kImages,
                                    "); with --set: folder of pictures to measure"));
-  AddSetFlags(*command, flags->of_set);
-  rpc::AddTlsFlags(*command, flags->of_set.tls);
-  AddImageFlags(*command, flags->drawing);
+  AddSetFlags(*command, *flags);
+  rpc::AddTlsFlags(*command, flags->tls);
+  AddDrawingFlags(*command, flags->drawing);
   command->add_flag("--json", flags->json, "for programs");
   CLI::Option* const seed = command->get_option("--seed");
   command->callback([flags, seed, &exit_code] {
-    if (seed->count() > 0) flags->of_set.seed = flags->drawing.seed;
-    const absl::Status status = Evaluate(*flags);
-    exit_code = ExitCodeOf(status);
-    if (!status.ok()) std::cerr << "oxbow eval: " << status.message() << "\n";
+    if (seed->count() > 0) flags->seed = flags->drawing.seed;
+    exit_code = Ended("eval", Evaluate(*flags));
   });
 }
 

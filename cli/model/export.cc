@@ -9,30 +9,90 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <system_error>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/exit_code.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/trained_part.h"
-#include "cli/model/whole_model.h"
 #include "cli/run/work_progress.h"
 #include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "core/model/lora.h"
 #include "io/diffusers_directory.h"
 #include "io/lora_file.h"
 #include "io/tensor_torch.h"
 
 namespace oxbow::cli {
+
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kIndex[] = "model_index.json";
+constexpr uint64_t kWeightIndexBytesMax = 1 << 20;
+
+absl::Status Failed(const char* what, const fs::path& path, const std::error_code& error) {
+  return absl::InternalError(absl::StrCat(what, ": ", error.message(), ": ", path.string()));
+}
+
+// A file of a hub's cache is a link to where its bytes are.
+absl::Status LinkOrCopy(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  const fs::path file = fs::canonical(from, error);
+  if (error) return Failed("cannot find file", from, error);
+  const fs::path temporary = TemporaryOf(to);
+  std::error_code ignored;
+  fs::create_hard_link(file, temporary, error);
+  if (error) {
+    error.clear();
+    fs::copy_file(file, temporary, error);
+  }
+  if (!error) fs::rename(temporary, to, error);
+  fs::remove(temporary, ignored);  // rename leaves both of two links to one file.
+  return error ? Failed("cannot copy file", to, error) : absl::OkStatus();
+}
+
+absl::Status AddPart(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::create_directories(to, error);
+  if (error) return Failed("cannot create directory", to, error);
+  fs::directory_iterator files(from, error);
+  if (error) return absl::NotFoundError(absl::StrCat("no such part: ", from.string()));
+  for (; files != fs::directory_iterator(); files.increment(error)) {
+    if (error) return Failed("cannot list directory", from, error);
+    if (!files->is_regular_file(error)) continue;  // Follows links.
+    OXBOW_RETURN_IF_ERROR(LinkOrCopy(files->path(), to / files->path().filename()));
+  }
+  return absl::OkStatus();
+}
+
+// Puts the files of all parts that model_index.json of `model` names, but for the part `except`,
+// into `out`: hard links where the file system has them, else copies; what is there is replaced.
+// model_index.json comes last, so that a cut export is not taken for a model. kNotFound if a part
+// is missing. Requires that `out` is not `model`.
+absl::Status AddOtherParts(const fs::path& model, const std::string& except, const fs::path& out) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(model / kIndex, kWeightIndexBytesMax));
+  const auto index = ParseJson(text);
+  if (!index.is_object()) {
+    return absl::DataLossError(absl::StrCat("no JSON object: ", (model / kIndex).string()));
+  }
+  for (const auto& [name, part] : index.items()) {
+    // Optional parts that the model has not are [null, null].
+    const bool is_part = part.is_array() && part.size() == 2 && part[0].is_string();
+    if (!is_part || name == except) continue;
+    OXBOW_RETURN_IF_ERROR(AddPart(model / name, out / name));
+  }
+  return WriteFileAtomically(out / kIndex, text);
+}
+
 constexpr std::string_view kWeight = ".weight";
-constexpr std::string_view kUp = ".lora_B.weight";
 
 // The share of an adapter that rounding to the base model's type left: 1 - |merged - (W + D)| /
 // |D|, over all matrices D that were added.
@@ -86,12 +146,11 @@ class Merger {
     const io::TensorHeader& header = base_.headers().at(name);
     const std::string module =
         name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : "";
-    const auto down = trained_.tensors.find(absl::StrCat(module, std::string(kDown)));
+    const auto down = trained_.tensors.find(module + kLoraDown);
     if (trained_.lora() && down != trained_.tensors.end()) {
       OXBOW_ASSIGN_OR_RETURN(const at::Tensor a, io::ToTorch(down->second));
-      OXBOW_ASSIGN_OR_RETURN(
-          const at::Tensor b,
-          io::ToTorch(trained_.tensors.at(absl::StrCat(module, std::string(kUp)))));
+      OXBOW_ASSIGN_OR_RETURN(const at::Tensor b,
+                             io::ToTorch(trained_.tensors.at(module + kLoraUp)));
       return Merged(io::CopyOf(header.dtype, header.shape, base_.BytesOf(name)), a, b);
     }
     if (!Widens(header.dtype)) return std::string(base_.BytesOf(name));
@@ -109,8 +168,6 @@ class Merger {
   }
 
  private:
-  static constexpr std::string_view kDown = ".lora_A.weight";
-
   bool Widens(io::DType dtype) const {
     return float32_ && (dtype == io::DType::kBF16 || dtype == io::DType::kF16);
   }
@@ -243,13 +300,10 @@ void AddExport(CLI::App& app, int& exit_code) {
     progress->Begin("reading and writing weights");
     const absl::StatusOr<ExportedFiles> written = ExportRun(*request);
     progress.reset();
-    exit_code = ExitCodeOf(written.status());
-    if (written.ok()) {
-      if (!written->said.empty()) std::cerr << "oxbow export: " << written->said << "\n";
-      std::cout << written->directory.string() << "\n";
-    } else {
-      std::cerr << "oxbow export: " << written.status().message() << "\n";
-    }
+    exit_code = Ended("export", written.status());
+    if (!written.ok()) return;
+    if (!written->said.empty()) std::cerr << "oxbow export: " << written->said << "\n";
+    std::cout << written->directory.string() << "\n";
   });
 }
 

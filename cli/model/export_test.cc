@@ -14,7 +14,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/philox.h"
-#include "cli/model/start_from.h"
+#include "cli/model/trained_part.h"
 #include "config/run_config.h"
 #include "core/model/lora.h"
 #include "core/model/sd3.h"

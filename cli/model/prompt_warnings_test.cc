@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/model/prompt_warnings.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "cli/model/drawn_pictures.h"
 
 namespace oxbow::cli {
 namespace {

@@ -8,16 +8,15 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/model/drawn_images.h"
-#include "cli/model/prompt_warnings.h"
+#include "cli/model/drawn_pictures.h"
 #include "cli/run/work_progress.h"
+#include "cli/terminal.h"
 #include "core/reward/synthetic_task.h"
 #include "io/film.h"
-#include "run/start_record.h"
+#include "run/run_record.h"
 
 namespace oxbow::cli {
 namespace {
@@ -28,14 +27,14 @@ struct SampleFlags {
   ModelSource source;
   std::string prompts;
   std::vector<std::string> texts;
-  ImageOptions images;
+  DrawingOptions drawing;
   std::string out = "grid.png";
   bool frames = false;
   bool replace = false;
 };
 
 // Green for right, red for wrong; no frame where the prompt is of another task.
-std::optional<io::Colour> FrameOf(const DrawnImage& drawn) {
+std::optional<io::Colour> FrameOf(const DrawnPicture& drawn) {
   const reward::SyntheticTask* const task = reward::TaskOfPrompt(drawn.prompt);
   if (task == nullptr) return std::nullopt;
   const absl::StatusOr<bool> right = task->IsRight(drawn.prompt, reward::PixelsOf(drawn.frames));
@@ -52,9 +51,9 @@ std::string Beside(const std::string& sheet, size_t sample, std::optional<size_t
 }
 
 // Each picture or video in its own size, and the frames of videos if they are wanted.
-absl::Status WriteEach(const SampleFlags& flags, const std::vector<DrawnImage>& images) {
-  for (size_t i = 0; i < images.size(); ++i) {
-    const std::vector<Image8>& frames = images[i].frames;
+absl::Status WriteEach(const SampleFlags& flags, const std::vector<DrawnPicture>& pictures) {
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    const std::vector<Image8>& frames = pictures[i].frames;
     OXBOW_RETURN_IF_ERROR(
         WriteFileAtomically(Beside(flags.out, i), io::EncodeFilm({.frames = frames})));
     for (size_t k = 0; flags.frames && frames.size() > 1 && k < frames.size(); ++k) {
@@ -87,27 +86,28 @@ absl::Status Sample(SampleFlags flags) {
   if (!flags.prompts.empty()) {
     OXBOW_ASSIGN_OR_RETURN(flags.texts, ReadPromptFile(flags.prompts));
   }
-  if (flags.texts.size() * flags.images.per_prompt > kSampledMax) {
+  if (flags.texts.size() * flags.drawing.per_prompt > kSampledMax) {
     return absl::InvalidArgumentError("more images than fit a sheet of " +
                                       std::to_string(kSampledMax));
   }
-  OXBOW_RETURN_IF_ERROR(CheckFree(flags, flags.texts.size() * flags.images.per_prompt));
-  std::vector<DrawnImage> images;
+  OXBOW_RETURN_IF_ERROR(CheckFree(flags, flags.texts.size() * flags.drawing.per_prompt));
+  std::vector<DrawnPicture> pictures;
   {
     WorkProgress progress("sample");
-    OXBOW_ASSIGN_OR_RETURN(images, DrawImages(flags.source, flags.texts, flags.images, progress));
+    OXBOW_ASSIGN_OR_RETURN(pictures,
+                           DrawPictures(flags.source, flags.texts, flags.drawing, progress));
   }
   for (const std::string& warning : PromptWarnings(flags.source, flags.texts)) {
     std::cerr << "oxbow sample: warning: " << warning << "\n";
   }
   std::vector<io::FilmCell> cells;
-  for (const DrawnImage& drawn : images) {
+  for (const DrawnPicture& drawn : pictures) {
     cells.push_back({.frames = drawn.frames,
                      .border = FrameOf(drawn),
                      .label = absl::StrFormat("%04d", cells.size())});
   }
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.out, io::EncodeFilm(io::FilmGrid(cells))));
-  return WriteEach(flags, images);
+  return WriteEach(flags, pictures);
 }
 
 }  // namespace
@@ -124,10 +124,10 @@ void AddSample(CLI::App& app, int& exit_code) {
   prompts->add_option("--prompts", flags->prompts, "file, one prompt per line");
   prompts->add_option("--prompt", flags->texts, "prompt; may be repeated")->allow_extra_args(false);
   prompts->require_option(1);
-  command->add_option("--count", flags->images.per_prompt, "images per prompt")
+  command->add_option("--count", flags->drawing.per_prompt, "images per prompt")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  AddImageFlags(*command, flags->images);
+  AddDrawingFlags(*command, flags->drawing);
   command
       ->add_option("--out", flags->out,
                    "PNG sheet to write, of videos animated; each picture is in a file beside it, "
@@ -137,17 +137,13 @@ void AddSample(CLI::App& app, int& exit_code) {
   command->add_flag("--replace", flags->replace, "overwrite --out if it exists");
   command->callback([flags, &exit_code] {
     const absl::Status status = Sample(*flags);
-    exit_code = ExitCodeOf(status);
-    if (status.ok()) {
-      std::cout << flags->out << "\n";
-      if (const std::string& run = flags->source.run; !run.empty()) {
-        const std::string quoted = run::Quoted(run);
-        std::cerr << "next: oxbow eval " << quoted << " measures it, oxbow export " << quoted
-                  << " --format diffusers writes it for other tools\n";
-      }
-    } else {
-      std::cerr << "oxbow sample: " << status.message() << "\n";
-    }
+    exit_code = Ended("sample", status);
+    if (!status.ok()) return;
+    std::cout << flags->out << "\n";
+    if (flags->source.run.empty()) return;
+    const std::string run = run::Quoted(flags->source.run);
+    std::cerr << "next: oxbow eval " << run << " measures it, oxbow export " << run
+              << " --format diffusers writes it for other tools\n";
   });
 }
 

@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
-#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
+#include "cli/terminal.h"
 #include "rpc/certificate_authority.h"
 #include "rpc/identity.h"
 
@@ -158,11 +158,8 @@ void AddCertificates(CLI::App& app, int& exit_code) {
                     "members' keys may be read by every user who can open DIR (containers)");
   command->callback([flags, &exit_code] {
     const auto folders = WriteCertificates(flags->directory, flags->wanted);
-    exit_code = ExitCodeOf(folders.status());
-    if (!folders.ok()) {
-      std::cerr << "oxbow certificates: " << folders.status().message() << "\n";
-      return;
-    }
+    exit_code = Ended("certificates", folders.status());
+    if (!folders.ok()) return;
     for (const fs::path& folder : *folders) std::cout << folder.string() << "\n";
   });
 }

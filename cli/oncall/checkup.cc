@@ -13,15 +13,8 @@ namespace oxbow::cli {
 namespace {
 
 const char* NameOf(Grade verdict) {
-  switch (verdict) {
-    case Grade::kOk:
-      return "ok";
-    case Grade::kWarn:
-      return "warn";
-    case Grade::kFail:
-      break;
-  }
-  return "fail";
+  static constexpr const char* kNames[] = {"ok", "warn", "fail"};
+  return kNames[static_cast<int>(verdict)];
 }
 
 int64_t CountOf(const Checks& checks, Grade verdict) {
@@ -30,6 +23,14 @@ int64_t CountOf(const Checks& checks, Grade verdict) {
 }
 
 }  // namespace
+
+Grade Above(double value, double warn, double fail) {
+  return value > fail ? Grade::kFail : value > warn ? Grade::kWarn : Grade::kOk;
+}
+
+void Append(const Checks& more, Checks& checks) {
+  checks.insert(checks.end(), more.begin(), more.end());
+}
 
 Grade WorstOf(const Checks& checks) {
   Grade worst = Grade::kOk;

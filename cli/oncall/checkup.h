@@ -21,6 +21,11 @@ struct Check {
 
 using Checks = std::vector<Check>;
 
+// kFail above `fail`, kWarn above `warn`.
+Grade Above(double value, double warn, double fail);
+
+void Append(const Checks& more, Checks& checks);
+
 Grade WorstOf(const Checks& checks);
 
 // A line per check, with its fix below it, and a last line with the counts. Sentences are wrapped

@@ -1,36 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/oncall/doctor.h"
+
+#include <ATen/Context.h>
+#include <ATen/Version.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "base/exit_code.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/oncall/checkup.h"
 #include "cli/oncall/fleet_checks.h"
-#include "cli/oncall/run_checks.h"
-#include "cli/plan/memory_check.h"
+#include "cli/plan/check_files.h"
+#include "cli/plan/machine_load.h"
+#include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
-#include "cli/report/run_summary.h"
 #include "cli/run/run_display.h"
 #include "cli/run_option.h"
-#include "config/run_config.h"
+#include "cli/terminal.h"
+#include "config/file_paths.h"
+#include "core/model/device.h"
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
+#include "run/sampling_spec.h"
+#include "services/learner/checkpoint/checkpoint_copier.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::cli {
+
 namespace {
+
+// The needs of the run of `config` on one machine.
+MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts,
+                     const std::vector<ProcessRow>& rows) {
+  MachineNeeds needs;
+  needs.busy_processes = config.learner().ranks() + config.services().rollout_workers();
+  needs.processes = ProcessesOf(config);
+  needs.memory = HostBytes(rows);
+  needs.memory_limits = MemoryLimitsOf(config, UsableMemory());
+  needs.disks = DiskSharesOf(config, facts);
+  needs.http_proxy = config.services().http_proxy();
+  return needs;
+}
+
+// "config/reward.endpoints": each server of reward.endpoints that does not answer, and each reward
+// that none has. Empty if the run has no such server.
+Checks CheckRewardEndpoints(const v1::RunConfig& config) {
+  const v1::RewardConfig& reward = config.reward();
+  if (reward.endpoints().empty()) return {};
+  Checks checks;
+  for (const config::Problem& problem : CheckEndpoints(reward)) {
+    const bool silent = problem.key == "reward.endpoints";
+    checks.push_back({"config", problem.key, Grade::kFail, problem.message,
+                      silent ? "start the server, or correct reward.endpoints (docs/own_reward.md)"
+                             : absl::StrCat("correct ", problem.key, ", or serve the reward")});
+  }
+  if (checks.empty()) {
+    checks.push_back({"config", "reward.endpoints", Grade::kOk,
+                      absl::StrCat(absl::StrJoin(reward.endpoints(), ", "), ": all answer"), ""});
+  }
+  return checks;
+}
 
 struct DoctorFlags {
   std::string file;
@@ -61,8 +99,8 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   if (failed) return;
   checks.push_back(CheckRewards(resolved->config));
   if (resolved->config.services().http_proxy()) rpc::UseHttpProxy(true);
-  for (Check& check : CheckCopies(resolved->config)) checks.push_back(std::move(check));
-  for (Check& check : CheckRewardEndpoints(resolved->config)) checks.push_back(std::move(check));
+  Append(CheckCopies(resolved->config), checks);
+  Append(CheckRewardEndpoints(resolved->config), checks);
 }
 
 // If no fleet is named, asks nothing; nor if its run has done all its steps.
@@ -123,12 +161,11 @@ absl::Status Examine(const DoctorFlags& given, int& exit_code) {
   Checks all = CheckMachine(
       directory, flags.ports, needs,
       certificate_ends.ok() ? *certificate_ends - absl::Now() : absl::InfiniteDuration());
-  all.insert(all.end(), checks.begin(), checks.end());
-  for (Check& check : JudgeFleet(fleet)) all.push_back(std::move(check));
+  Append(checks, all);
+  Append(JudgeFleet(fleet), all);
   if (run) {
-    for (Check& check : JudgeRun(*run)) all.push_back(std::move(check));
-    const Checks lost = run->live ? Checks() : CheckCheckpoints(flags.run_dir);
-    all.insert(all.end(), lost.begin(), lost.end());
+    Append(JudgeRun(*run), all);
+    if (!run->live) Append(CheckCheckpoints(flags.run_dir), all);
   }
   const size_t columns = TerminalColumns(STDOUT_FILENO).value_or(0);
   std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all, columns));
@@ -137,6 +174,125 @@ absl::Status Examine(const DoctorFlags& given, int& exit_code) {
 }
 
 }  // namespace
+
+Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs) {
+  Checks checks;
+  const v1::RunConfig& config = resolved.config;
+  const auto add = [&](const config::Problem& problem) {
+    checks.push_back({"config", problem.key,
+                      problem.severity == config::Severity::kError ? Grade::kFail : Grade::kWarn,
+                      config::ProblemLine(problem, resolved.provenance),
+                      absl::StrCat("change ", problem.key, " (oxbow validate explains the run)")});
+  };
+  for (const config::Problem& problem : CheckRun(config)) add(problem);
+  const auto facts = run::ReadModelFacts(config);
+  if (!facts.ok()) return checks;  // The checks above report it.
+  const Gpus gpus = GpusHere();
+  Settle(*facts, RewardBytes(config.reward()), gpus, resolved);
+  const std::vector<ProcessRow> rows = ProcessesOn(gpus, config, *facts);
+  needs = NeedsOf(config, *facts, rows);
+  if (const auto gpu = CheckGpuLoad(config, rows, gpus)) add(*gpu);
+  if (checks.empty()) {
+    checks.push_back({"config", "rules", Grade::kOk,
+                      "read and checked as oxbow validate does: nothing wrong", ""});
+  }
+  checks.push_back({"config", "model", Grade::kOk,
+                    absl::StrCat(config.model().path(), ", ", facts->transformer_parameters,
+                                 " parameters, ", facts->trained_parameters, " trained"),
+                    ""});
+  const std::string& device = config.model().device();
+  if (device.rfind("cuda", 0) == 0 && !at::hasCUDA()) {
+    checks.push_back({"config", "device", Grade::kFail,
+                      absl::StrCat(device, " is asked for and this LibTorch sees no CUDA device"),
+                      "model.device: cpu, or a CUDA build on a machine with a driver"});
+  }
+  if (device.rfind("cuda", 0) == 0) {
+    const std::string missing = model::MissingKernelsText(at::Device(at::kCUDA));
+    checks.push_back({"config", "kernels", missing.empty() ? Grade::kOk : Grade::kWarn,
+                      missing.empty() ? "fused ones are in this build" : missing,
+                      missing.empty() ? "" : "make build-cuda, or docker/build.sh torch-cuda"});
+  }
+  return checks;
+}
+
+Check CheckRewards(const v1::RunConfig& config) {
+  const auto rewards = CheckOwnRewards(config, "doctor");
+  if (!rewards.ok()) {
+    return {"config", "rewards", Grade::kFail, std::string(rewards.status().message()),
+            "correct reward.scorers, or the file that it names"};
+  }
+  std::vector<std::string> names;
+  for (const reward::RewardFacts& facts : *rewards) names.push_back(facts.identity);
+  return {"config", "rewards", Grade::kOk,
+          names.empty() ? "none of the run's own"
+                        : absl::StrCat("loaded: ", absl::StrJoin(names, ", ")),
+          ""};
+}
+
+Checks CheckCopies(const v1::RunConfig& config) {
+  const std::filesystem::path run =
+      std::filesystem::path(config.run().directory()) / config.run().name();
+  const auto target = config::ParseCopyTarget(config.checkpoint().copy_to());
+  const auto none = learner::CheckpointStore(run / "checkpoints", 1).empty();
+  if (!target.ok() || !none.ok() || !*none) return {};
+  const absl::Status refused = learner::CheckNoCopies(run, config.run().name(), *target);
+  if (refused.ok()) return {};
+  return {{"config", "checkpoint.copy_to", Grade::kFail, std::string(refused.message()),
+           "put the copies back, or choose another run.name"}};
+}
+
+Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
+                    const MachineNeeds& needs, absl::Duration certificate_left) {
+  const std::vector<DiskShare> here = {{.key = "run.directory", .place = directory}};
+  MachineFacts machine = LookAtMachine(needs.disks.empty() ? here : needs.disks, ports);
+  machine.certificate_left = certificate_left;
+  machine.cpu_capability = at::get_cpu_capability();
+  machine.fast_blas = at::hasMKL() || at::show_config().find("BLAS_INFO=open") != std::string::npos;
+  return JudgeMachine(machine, needs);
+}
+
+Checks CheckCheckpoints(const std::filesystem::path& run_dir) {
+  const absl::Status lost = learner::CheckNotLost(run_dir);
+  if (lost.ok()) return {};
+  return {{"run", "checkpoints", Grade::kFail, std::string(lost.message()),
+           "keep weights/ and put a copy of a checkpoint back"}};
+}
+
+Checks JudgeRun(const RunSummary& run) {
+  const std::string state = run.state();
+  const bool failed = state == run::WordOf(run::RunEnd::kFailed);
+  const Grade verdict = failed ? Grade::kFail
+                        : state == run::WordOf(run::RunEnd::kInterrupted) ||
+                                state == run::WordOf(run::RunEnd::kRolledBack) ||
+                                state == run::WordOf(run::RunEnd::kUnsaid)
+                            ? Grade::kWarn
+                            : Grade::kOk;
+  Checks checks = {{"run", "state", verdict,
+                    absl::StrCat(state, ", step ", run.step, "/", run.steps_total,
+                                 failed ? absl::StrCat(": ", run.ended->reason) : ""),
+                    verdict == Grade::kFail
+                        ? "mend what its last words name (oxbow status), then oxbow resume"
+                    : verdict == Grade::kWarn ? "steps are left: oxbow resume goes on"
+                                              : ""}};
+  const std::string uncopied = run.ended ? run::UncopiedOf(*run.ended) : "";
+  if (!uncopied.empty()) {
+    checks.push_back({"run", "copies", Grade::kWarn, uncopied, "docs/runbooks/copies_failing.md"});
+  }
+  if (const std::string unmeasured = FailedText(run); !unmeasured.empty()) {
+    checks.push_back({"run", "evaluations", Grade::kWarn, unmeasured,
+                      "the words are the reward's: correct it, or what it is asked"});
+  }
+  if (const std::string unscored = UnscoredText(run); !unscored.empty()) {
+    checks.push_back({"run", "samples", Grade::kWarn, unscored,
+                      "look at such pictures with oxbow score; docs/rewards.md, Failures"});
+  }
+  for (const io::VerdictLine& line : run.verdict) {
+    // Nothing is broken where a run learns badly, so that is no failure.
+    const Grade learns = line.level >= io::Level::kWatch ? Grade::kWarn : Grade::kOk;
+    checks.push_back({"run", line.topic, learns, line.says, line.advice});
+  }
+  return checks;
+}
 
 void AddDoctor(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<DoctorFlags>();  // Lives as long as the callback below.
@@ -149,27 +305,20 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       "          oxbow doctor --learner 10.0.0.7:7070 --format json");
   command->add_option("RUN", flags->file,
                       "run YAML that is to run here, or the directory of a run as --run");
-  command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
-      ->allow_extra_args(false);
+  AddSettings(*command, flags->set);
   auto* learner = command->add_option("--learner", flags->learner, "host:port of a live learner");
   command->add_option("--run,--run-dir", flags->run_dir, "directory of a run")
       ->transform(RunNamed)
       ->excludes(learner);
   command->add_option("--port", flags->ports, "host:port that must be free; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--timeout", flags->timeout_s, "timeout of one call to a process, in seconds")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--format", flags->format)
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  AddTimeout(*command, flags->timeout_s, "timeout of one call to a process, in seconds");
+  AddFormat(*command, flags->format);
   command->add_flag("--strict", flags->strict, "warnings count as failures");
   rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] {
     const absl::Status status = Examine(*flags, exit_code);
-    if (status.ok()) return;
-    std::cerr << "oxbow doctor: " << status.message() << "\n";
-    exit_code = ExitCodeOf(status);
+    if (!status.ok()) exit_code = Ended("doctor", status);
   });
 }
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/plan/bytes_text.h"
-#include "cli/run/progress_line.h"
+#include "cli/run/run_display.h"
+#include "cli/terminal.h"
 #include "core/lease/worker_book.h"
 #include "metrics/exported_metrics.h"
 #include "metrics/step_metrics.h"
@@ -92,10 +92,7 @@ class FleetJudge {
       }
     }
     if (worst == nullptr) return;
-    const Grade verdict = most > kSkewFail   ? Grade::kFail
-                          : most > kSkewWarn ? Grade::kWarn
-                                             : Grade::kOk;
-    Add("clocks", verdict,
+    Add("clocks", Above(most, kSkewWarn, kSkewFail),
         absl::StrFormat("largest difference to this machine %+.3f s (%s)", *worst->clock_offset_s,
                         worst->name),
         "synchronise the clocks (chrony): logs of several machines do not line up");
@@ -166,7 +163,7 @@ class FleetJudge {
     std::string found = absl::StrFormat("mean %.1f, largest %.0f steps", mean, *most);
     if (!facts_.staleness_max.has_value()) return Add("staleness", Grade::kOk, found);
     const auto budget = static_cast<double>(*facts_.staleness_max);
-    absl::StrAppend(&found, absl::StrFormat(", budget %.0f", budget));
+    absl::StrAppendFormat(&found, ", budget %.0f", budget);
     const Grade verdict = *most > budget                      ? Grade::kFail
                           : budget > 1 && mean > 0.9 * budget ? Grade::kWarn
                                                               : Grade::kOk;
@@ -236,17 +233,7 @@ class FleetJudge {
   }
 
   void Versions(const v1::StatusResponse& status) {
-    std::vector<std::string> others;
-    const auto look = [&](const std::string& member, const std::string& version) {
-      if (version.empty() || version == status.version()) return;
-      others.push_back(absl::StrCat(member, " is oxbow ", version));
-    };
-    for (const v1::RankStatus& rank : status.ranks()) {
-      look(absl::StrCat("rank ", rank.rank()), rank.version());
-    }
-    for (const v1::WorkerStatus& worker : status.workers()) {
-      look(worker.worker_id(), worker.version());
-    }
+    const std::vector<std::string> others = OtherVersions(status);
     Add("versions", others.empty() ? Grade::kOk : Grade::kWarn,
         others.empty() ? absl::StrCat("all are oxbow ", status.version())
                        : absl::StrCat(absl::StrJoin(others, ", "), "; the learner is oxbow ",
@@ -311,10 +298,7 @@ class FleetJudge {
   void Rewards(const RewardCounts& counts) {
     const double all = counts.scored + counts.refused;
     const double share = all > 0 ? counts.refused / all : 0;
-    const Grade verdict = share > kRefusedFail   ? Grade::kFail
-                          : share > kRefusedWarn ? Grade::kWarn
-                                                 : Grade::kOk;
-    Add(absl::StrCat("scores of ", counts.name), verdict,
+    Add(absl::StrCat("scores of ", counts.name), Above(share, kRefusedWarn, kRefusedFail),
         absl::StrFormat("%.0f given, %.0f refused (%.2f %%)", counts.scored, counts.refused,
                         100 * share),
         absl::StrCat("see ", exported::kRewardItemsTotal.name,

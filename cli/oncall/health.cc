@@ -4,9 +4,7 @@
 #include <google/protobuf/io/coded_stream.h>
 
 #include <iostream>
-#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "rpc/channel.h"
 #include "rpc/health_service.h"
 #include "rpc/port_language.h"

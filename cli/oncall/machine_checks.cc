@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/plan/bytes_text.h"
+#include "cli/terminal.h"
 #include "rpc/tls.h"
 
 namespace oxbow::cli {
@@ -18,7 +18,9 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr double kAmple = 1.25;  // Less than this multiple of the need is a warning.
 
+// Nothing is to be done where it is ok.
 Check Machine(std::string name, Grade verdict, std::string found, std::string fix = "") {
+  if (verdict == Grade::kOk) fix.clear();
   return {"machine", std::move(name), verdict, std::move(found), std::move(fix)};
 }
 
@@ -38,9 +40,7 @@ Check Memory(const MachineFacts& facts, uint64_t needs) {
       "memory", verdict,
       absl::StrCat(BytesText(facts.memory_available), " available",
                    facts.memory_of_cgroup ? " (limit of the control group)" : "", Needed(needs)),
-      verdict == Grade::kOk ? ""
-                            : "fewer services.rollout_workers, a smaller "
-                              "services.sink_bytes_max, or a larger limit");
+      "fewer services.rollout_workers, a smaller services.sink_bytes_max, or a larger limit");
 }
 
 // Each is right alone. Together they may let the kernel end a process before one says "busy".
@@ -49,9 +49,8 @@ Check MemoryLimits(const MachineFacts& facts, uint64_t limits) {
   return Machine("memory limits", fit ? Grade::kOk : Grade::kWarn,
                  absl::StrCat("buffers, queues and processes: up to ", BytesText(limits), " of ",
                               BytesText(facts.memory_usable)),
-                 fit ? ""
-                     : "a smaller services.sink_bytes_max, fewer services.rollout_workers, or a "
-                       "larger limit: else the kernel may end a process that is overrun");
+                 "a smaller services.sink_bytes_max, fewer services.rollout_workers, or a larger "
+                 "limit: else the kernel may end a process that is overrun");
 }
 
 // `runs`: the run's directory is there, which always needs some room.
@@ -84,11 +83,9 @@ Check Descriptors(const MachineFacts& facts) {
              static_cast<double>(kDescriptorsWanted));
   return Machine(
       "open files", verdict, absl::StrCat("hard limit ", facts.descriptors_max),
-      verdict == Grade::kOk
-          ? ""
-          : absl::StrCat("ulimit -Hn ", kDescriptorsWanted,
-                         " (LimitNOFILE= of a unit, --ulimit of a container): a process has a "
-                         "connection to each of its peers"));
+      absl::StrCat("ulimit -Hn ", kDescriptorsWanted,
+                   " (LimitNOFILE= of a unit, --ulimit of a container): a process has a connection "
+                   "to each of its peers"));
 }
 
 Check Cores(const MachineFacts& facts, const MachineNeeds& needs) {
@@ -118,12 +115,9 @@ Check Threads(const MachineFacts& facts) {
   const auto shown = [](const std::string& value) { return value.empty() ? "not set" : value; };
   const std::string found = absl::StrCat("OMP_NUM_THREADS ", shown(facts.omp_num_threads),
                                          ", OMP_WAIT_POLICY ", shown(facts.omp_wait_policy));
-  if (spins || many) {
-    return Machine("OpenMP", Grade::kWarn, found,
-                   "OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE: each process computes in one "
-                   "thread, more of them only wait for each other");
-  }
-  return Machine("OpenMP", Grade::kOk, found);
+  return Machine("OpenMP", spins || many ? Grade::kWarn : Grade::kOk, found,
+                 "OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE: each process computes in one thread, "
+                 "more of them only wait for each other");
 }
 
 Check Kernels(const MachineFacts& facts) {
@@ -131,17 +125,16 @@ Check Kernels(const MachineFacts& facts) {
   return Machine("LibTorch", slow ? Grade::kWarn : Grade::kOk,
                  absl::StrCat("kernels ", facts.cpu_capability, ", ",
                               facts.fast_blas ? "tuned BLAS" : "generic BLAS"),
-                 slow ? "matrix products are several times slower like this: install the LibTorch "
-                        "wheel that tools/install_deps.sh names"
-                      : "");
+                 "matrix products are several times slower like this: install the LibTorch wheel "
+                 "that tools/install_deps.sh names");
 }
 
 Check ClockCheck(bool synchronised) {
-  return Machine("clock", synchronised ? Grade::kOk : Grade::kWarn,
-                 synchronised ? "synchronised" : "not synchronised by the kernel's account",
-                 synchronised ? ""
-                              : "run chrony or systemd-timesyncd: leases do not depend on it, log "
-                                "lines of several machines do");
+  return Machine(
+      "clock", synchronised ? Grade::kOk : Grade::kWarn,
+      synchronised ? "synchronised" : "not synchronised by the kernel's account",
+      "run chrony or systemd-timesyncd: leases do not depend on it, log lines of several "
+      "machines do");
 }
 
 // A variable that gRPC reads, not one in capitals, which other programs do.
@@ -154,10 +147,9 @@ Check Proxy(const std::vector<std::string>& proxies, bool used) {
                    absl::StrCat(set, ": calls between services of a run do not go through it"));
   }
   if (std::any_of(proxies.begin(), proxies.end(), IsRead)) {
-    return Machine("proxy", Grade::kOk,
-                   absl::StrCat(set,
-                                ": calls between services go through it "
-                                "(services.http_proxy)"));
+    return Machine(
+        "proxy", Grade::kOk,
+        absl::StrCat(set, ": calls between services go through it (services.http_proxy)"));
   }
   return Machine(
       "proxy", Grade::kWarn, "services.http_proxy is true, and no variable names one",
@@ -176,9 +168,8 @@ Check Certificate(absl::Duration left) {
   const bool enough = left >= absl::Hours(24 * kCertificateDaysWanted);
   return Machine("certificate", enough ? Grade::kOk : Grade::kWarn,
                  absl::StrFormat("ends in %.1f days", absl::ToDoubleHours(left) / 24),
-                 enough ? ""
-                        : "renew the files of TLS (docs/operations.md): no new connection is made "
-                          "after its end");
+                 "renew the files of TLS (docs/operations.md): no new connection is made after its "
+                 "end");
 }
 
 }  // namespace
@@ -202,11 +193,9 @@ Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
   for (Disk& disk : disks) {
     if (needs.met) disk.needs = disk.least = 0;
   }
-  Checks checks = {Memory(facts, needs.met ? 0 : needs.memory)};
-  for (Check& check : JudgeDisks(disks)) checks.push_back(std::move(check));
-  for (const Check& check : {Descriptors(facts), Cores(facts, needs), Threads(facts)}) {
-    checks.push_back(check);
-  }
+  Checks checks = JudgeDisks(disks);
+  checks.insert(checks.begin(), Memory(facts, needs.met ? 0 : needs.memory));
+  checks.insert(checks.end(), {Descriptors(facts), Cores(facts, needs), Threads(facts)});
   if (needs.memory_limits > 0) checks.push_back(MemoryLimits(facts, needs.memory_limits));
   if (!facts.cpu_capability.empty()) checks.push_back(Kernels(facts));
   if (facts.clock_synchronised.has_value() && needs.other_machines) {
@@ -221,9 +210,9 @@ Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
   }
   for (const MachineFacts::Port& port : facts.ports) {
     const bool free = port.taken.empty();
-    checks.push_back({"machine", absl::StrCat("port ", port.endpoint),
-                      free ? Grade::kOk : Grade::kFail, free ? "free" : port.taken,
-                      free ? "" : "stop what listens there (ss -ltnp), or choose another port"});
+    checks.push_back(Machine(absl::StrCat("port ", port.endpoint), free ? Grade::kOk : Grade::kFail,
+                             free ? "free" : port.taken,
+                             "stop what listens there (ss -ltnp), or choose another port"));
   }
   return checks;
 }

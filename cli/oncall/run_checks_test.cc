@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/oncall/run_checks.h"
-
 #include <gtest/gtest.h>
 
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "cli/oncall/doctor.h"
 #include "core/model/fused/fused_layers.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,146 +13,127 @@
 #include "absl/strings/strip.h"
 #include "base/listening_sockets.h"
 #include "base/nearest_name.h"
-#include "base/status_macros.h"
-#include "config/copy_target.h"
 #include "config/file_paths.h"
+#include "config/rules.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
 #include "io/hub_id.h"
 #include "io/prompts/text_encoders.h"
-#include "run/embedded_guidance.h"
-#include "run/group_bytes.h"
-#include "run/kept_steps.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
 #include "run/start_weights.h"
+#include "run/trainer_options.h"
 #include "services/buffer/replay_client.h"
 #include "services/reward/scorer_table.h"
 
 namespace oxbow::cli {
 namespace {
 
+using config::Findings;
 using config::Problem;
-using config::Severity;
 
 // The replay buffer always refuses a larger entry. The number of entries of a step does not matter:
 // they go in as many calls as they need.
-void CheckOffers(const v1::RunConfig& config, const run::ModelFacts& facts,
-                 std::vector<Problem>& problems) {
+void CheckOffers(const v1::RunConfig& config, const run::ModelFacts& facts, Findings& f) {
   const uint64_t entry =
       run::EntryBytes(config.sampling(), facts.latent_shape, facts.conditioning_bytes);
   if (!config::KeepsSuccesses(config) || entry <= buffer::kEntryBytesMax) return;
-  problems.push_back(
-      {Severity::kError, "sampling.sde_count",
-       absl::StrCat("a trajectory does not fit into an entry of the replay buffer: lower "
-                    "sampling.sde_count, the image's size or prompts.t5_length, choose a 2-byte "
-                    "sampling.storage, or set replay.fraction to 0: ",
-                    entry, " bytes with its conditioning, limit ", buffer::kEntryBytesMax)});
+  f.Error("sampling.sde_count",
+          absl::StrCat("a trajectory does not fit into an entry of the replay buffer: lower "
+                       "sampling.sde_count, the image's size or prompts.t5_length, choose a 2-byte "
+                       "sampling.storage, or set replay.fraction to 0: ",
+                       entry, " bytes with its conditioning, limit ", buffer::kEntryBytesMax));
 }
 
 // The learner refuses it as well, when it has loaded the model.
-void CheckSink(const v1::RunConfig& config, const run::ModelFacts& facts,
-               std::vector<Problem>& problems) {
+void CheckSink(const v1::RunConfig& config, const run::ModelFacts& facts, Findings& f) {
   const uint64_t needed = run::SinkBytesNeeded(config, facts.latent_shape);
   if (config.services().sink_bytes_max() >= needed) return;
-  problems.push_back({Severity::kError, "services.sink_bytes_max",
-                      absl::StrCat("is too small for the groups of a step: ",
-                                   config.services().sink_bytes_max(), ", needs ", needed)});
+  f.Error("services.sink_bytes_max",
+          absl::StrCat("is too small for the groups of a step: ",
+                       config.services().sink_bytes_max(), ", needs ", needed));
 }
 
 // Allowed, but more parameters than training the matrix itself, and none of them useful.
-void CheckLora(const v1::RunConfig& config, const run::ModelFacts& facts,
-               std::vector<Problem>& problems) {
+void CheckLora(const v1::RunConfig& config, const run::ModelFacts& facts, Findings& f) {
   const uint32_t rank = config.model().lora().rank();
   if (facts.lora_rank_useful == 0 || rank <= facts.lora_rank_useful) return;
-  problems.push_back({Severity::kWarning, "model.lora.rank",
-                      absl::StrCat("is more than the narrowest adapted layer has, ",
-                                   facts.lora_rank_useful, ", got ", rank)});
+  f.Warn("model.lora.rank", absl::StrCat("is more than the narrowest adapted layer has, ",
+                                         facts.lora_rank_useful, ", got ", rank));
 }
 
-void CheckAdapter(const v1::ModelConfig& model, std::vector<Problem>& problems) {
+void CheckAdapter(const v1::ModelConfig& model, Findings& f) {
   if (model.trained() != v1::TRAINED_PART_LORA || model.lora().path().empty()) return;
   // The learner refuses the same files, when it has loaded the model.
-  const absl::Status status = run::StartFromAdapter(model, model.lora().path()).status();
-  if (status.ok()) return;
-  problems.push_back(
-      {Severity::kError, "model.lora.path", std::string(status.message()), status.code()});
+  f.AddIfBad("model.lora.path", run::StartFromAdapter(model, model.lora().path()).status());
 }
 
-void CheckGuidance(const v1::RunConfig& config, const run::ModelFacts& facts,
-                   std::vector<Problem>& problems) {
+void CheckGuidance(const v1::RunConfig& config, const run::ModelFacts& facts, Findings& f) {
   const v1::SamplingConfig& sampling = config.sampling();
   if (facts.guidance == 1 && !sampling.negative_prompt().empty()) {
-    problems.push_back({Severity::kWarning, "sampling.negative_prompt",
-                        absl::StrCat("is not used: sampling.guidance is ", sampling.guidance(),
-                                     ", by which this pipeline follows the prompt alone")});
+    f.Warn("sampling.negative_prompt",
+           absl::StrCat("is not used: sampling.guidance is ", sampling.guidance(),
+                        ", by which this pipeline follows the prompt alone"));
   }
   if (facts.guidance > 1 && sampling.guidance() == 1) {
-    problems.push_back(
-        {Severity::kWarning, "sampling.guidance",
-         absl::StrCat("1 guides this pipeline, as ", facts.guidance,
-                      " of the usual formula does, with two rows a sample; set it to 0 to follow "
-                      "the prompt alone")});
+    f.Warn("sampling.guidance",
+           absl::StrCat("1 guides this pipeline, as ", facts.guidance,
+                        " of the usual formula does, with two rows a sample; set it to 0 to follow "
+                        "the prompt alone"));
   }
   static constexpr char kKey[] = "sampling.embedded_guidance";
   const auto scale = run::EmbeddedGuidance(*facts.architecture, config.sampling());
   if (scale.ok()) return;
   const std::string said(scale.status().message());
-  problems.push_back(
-      {Severity::kError, kKey, std::string(absl::StripPrefix(said, absl::StrCat(kKey, " ")))});
+  f.Error(kKey, std::string(absl::StripPrefix(said, absl::StrCat(kKey, " "))));
 }
 
 // The steps that i_off leaves depend on the model's shift.
-void CheckKept(const v1::RunConfig& config, const run::ModelFacts& facts,
-               std::vector<Problem>& problems) {
+void CheckKept(const v1::RunConfig& config, const run::ModelFacts& facts, Findings& f) {
   v1::SamplingConfig sampling = config.sampling();
   run::ResolveSampling(facts.schedule, sampling);
   const auto spec = run::SamplingSpecFromConfig(sampling);
   if (!spec.ok()) return;  // Printing the plan reports it.
-  for (Problem& problem : run::CheckKeptSteps(config, *spec))
-    problems.push_back(std::move(problem));
+  f.Add(run::CheckKeptSteps(config, *spec));
 }
 
 // An error of the model that begins with a key is about that key, not about model.path.
-Problem AboutModel(const absl::Status& status) {
+void AddAboutModel(const absl::Status& status, Findings& f) {
   std::string message(status.message());
   for (const std::string& key : config::LeafKeys(*v1::RunConfig::descriptor())) {
     const bool named = message.starts_with(key + ": ");
     if (!named && !message.starts_with(key + " ")) continue;
     message.erase(0, named ? key.size() + 2 : key.rfind('.') + 1);
-    return {Severity::kError, key, message, status.code()};
+    return f.AddIfBad(key, absl::Status(status.code(), message));
   }
-  return {Severity::kError, "model.path", message, status.code()};
+  f.AddIfBad("model.path", status);
 }
 
-void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
+void CheckModel(const v1::RunConfig& config, Findings& f) {
   if (config.model().path().empty()) return;  // A rule reports it.
   const absl::StatusOr<run::ModelFacts> facts = run::ReadModelFacts(config);
   if (facts.ok()) {
-    CheckOffers(config, *facts, problems);
-    CheckSink(config, *facts, problems);
-    CheckLora(config, *facts, problems);
+    CheckOffers(config, *facts, f);
+    CheckSink(config, *facts, f);
+    CheckLora(config, *facts, f);
     v1::ModelConfig model = config.model();
     run::FillLoraTargets(*facts->architecture, model);
-    CheckAdapter(model, problems);
-    CheckGuidance(config, *facts, problems);
-    for (Problem& problem :
-         run::CheckDistilled(config.model().path(), config.sampling(), facts->guidance)) {
-      problems.push_back(std::move(problem));
-    }
+    CheckAdapter(model, f);
+    CheckGuidance(config, *facts, f);
+    f.Add(run::CheckDistilled(config.model().path(), config.sampling(), facts->guidance));
     const absl::Status guided =
         run::CheckTakesGuidance(config.model().path(), config.sampling().guidance());
-    if (!guided.ok()) problems.push_back(AboutModel(guided));
-    CheckKept(config, *facts, problems);
+    if (!guided.ok()) AddAboutModel(guided, f);
+    CheckKept(config, *facts, f);
     return;
   }
-  problems.push_back(AboutModel(facts.status()));
+  AddAboutModel(facts.status(), f);
 }
 
 // A place for copies at which none can be made would be found out when the first one is needed.
-void CheckCopyTarget(const v1::CheckpointConfig& checkpoint, std::vector<Problem>& problems) {
+void CheckCopyTarget(const v1::CheckpointConfig& checkpoint, Findings& f) {
   const auto target = config::ParseCopyTarget(checkpoint.copy_to());
   if (!target.ok() || target->directory.empty())
     return;  // A rule reports it; a command runs later.
@@ -171,44 +151,37 @@ void CheckCopyTarget(const v1::CheckpointConfig& checkpoint, std::vector<Problem
                        error ? ": " + error.message() : "");
   }
   if (why.empty()) return;
-  problems.push_back({Severity::kError, "checkpoint.copy_to",
-                      absl::StrCat("no copy can be made in ", checkpoint.copy_to(), ": ", why)});
+  f.Error("checkpoint.copy_to",
+          absl::StrCat("no copy can be made in ", checkpoint.copy_to(), ": ", why));
 }
 
-void CheckDevice(const char* key, const std::string& device, std::vector<Problem>& problems) {
+void CheckDevice(const char* key, const std::string& device, Findings& f) {
   if (device.empty()) return;  // A rule reports it.
-  const auto found = model::DeviceNamed(device);
-  if (found.ok()) return;
-  problems.push_back(
-      {Severity::kError, key, std::string(found.status().message()), found.status().code()});
+  f.AddIfBad(key, model::DeviceNamed(device).status());
 }
 
 // Where the processes of `oxbow train` will listen.
-void CheckHost(const v1::RunConfig& config, std::vector<Problem>& problems) {
+void CheckHost(const v1::RunConfig& config, Findings& f) {
   const std::string& host = config.services().host();
   if (host.empty()) return;  // A rule reports it; or another machine's.
   const absl::Status status = Listen(WithBrackets(host + ":0")).status();
   if (status.ok()) return;
-  problems.push_back({Severity::kError, "services.host",
-                      absl::StrCat("must be an address of this machine, got ", host)});
+  f.Error("services.host", absl::StrCat("must be an address of this machine, got ", host));
 }
 
-void CheckBuild(const v1::RunConfig& config, std::vector<Problem>& problems) {
-  CheckDevice("model.device", config.model().device(), problems);
-  CheckDevice("model.encoder_device", config.model().encoder_device(), problems);
-  for (Problem& problem : CheckGpus(config, model::GpuCount())) {
-    problems.push_back(std::move(problem));
-  }
+void CheckBuild(const v1::RunConfig& config, Findings& f) {
+  CheckDevice("model.device", config.model().device(), f);
+  CheckDevice("model.encoder_device", config.model().encoder_device(), f);
+  f.Add(CheckGpus(config, model::GpuCount()));
   if (config.model().cuda_graphs() != v1::CUDA_GRAPHS_TRUE || model::HasCudaGraphs()) return;
-  problems.push_back({Severity::kError, "model.cuda_graphs",
-                      "this build has no CUDA graphs: build it with -DOXBOW_CUDA=ON, or set it to "
-                      "auto"});
+  f.Error("model.cuda_graphs",
+          "this build has no CUDA graphs: build it with -DOXBOW_CUDA=ON, or set it to auto");
 }
 
 using run::PromptSplit;
 
 // Reads every prompt, so that a bad line is found before the model is loaded.
-void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Problem>& problems) {
+void CheckPrompts(const v1::RunConfig& config, PromptSplit split, Findings& f) {
   const bool train = split == PromptSplit::kTrain;
   const std::string& path = train ? config.prompts().train() : config.prompts().eval();
   if (path.empty()) return;  // A rule reports it.
@@ -217,38 +190,33 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
   if (!prompts.ok()) {
     const bool missing = absl::IsNotFound(prompts.status()) && !io::IsDatasetId(path);
     const std::string meant = missing ? DidYouMean(path) : "";
-    problems.push_back({Severity::kError, key,
-                        absl::StrCat(std::string(prompts.status().message()), meant,
-                                     missing && meant.empty() ? config::WhereLookedFor(path) : ""),
-                        prompts.status().code()});
-    return;
+    const std::string looked = missing && meant.empty() ? config::WhereLookedFor(path) : "";
+    return f.AddIfBad(
+        key, absl::Status(prompts.status().code(),
+                          absl::StrCat(std::string(prompts.status().message()), meant, looked)));
   }
   if (train && prompts->size() < config.batch().groups()) {
     const auto all = run::ReadPrompts(path, split, {.keep_repeats = true});
     const size_t repeats = all.ok() ? all->size() - prompts->size() : 0;
-    problems.push_back(
-        {Severity::kError, key,
-         absl::StrCat("has fewer prompts than batch.groups = ", config.batch().groups(), ", got ",
-                      prompts->size(),
-                      repeats == 0 ? "" : absl::StrCat(" and ", repeats, " repeats"))});
+    f.Error(key, absl::StrCat("has fewer prompts than batch.groups = ", config.batch().groups(),
+                              ", got ", prompts->size(),
+                              repeats == 0 ? "" : absl::StrCat(" and ", repeats, " repeats")));
   }
   if (train && prompts->size() == config.batch().groups() &&
       config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE) {
-    problems.push_back({Severity::kWarning, "prompts.choice",
-                        absl::StrCat("learnable chooses nothing: every step takes all ",
-                                     prompts->size(), " prompts (batch.groups)")});
+    f.Warn("prompts.choice", absl::StrCat("learnable chooses nothing: every step takes all ",
+                                          prompts->size(), " prompts (batch.groups)"));
   }
   if (const size_t own = run::CountNegativePrompts(*prompts); own > 0) {
-    problems.push_back({Severity::kWarning, key,
-                        absl::StrCat("a run has one negative prompt for all; the negative_prompt "
-                                     "of a line has no effect but on rewards, got ",
-                                     own, " such lines")});
+    f.Warn(key, absl::StrCat("a run has one negative prompt for all; the negative_prompt "
+                             "of a line has no effect but on rewards, got ",
+                             own, " such lines"));
   }
 }
 
 // Warns of the part of a prompt that no encoder reads. A model or prompts that cannot be read are
 // reported elsewhere.
-void CheckLengths(const v1::RunConfig& config, PromptSplit split, std::vector<Problem>& problems) {
+void CheckLengths(const v1::RunConfig& config, PromptSplit split, Findings& f) {
   const bool train = split == PromptSplit::kTrain;
   const auto prompts =
       run::ReadPrompts(train ? config.prompts().train() : config.prompts().eval(), split);
@@ -263,15 +231,14 @@ void CheckLengths(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
   // The key that mends it; the prompts themselves where none does.
   const std::string file = train ? "prompts.train" : "prompts.eval";
   if ((*cut)->settable()) {
-    problems.push_back(
-        {Severity::kWarning, "prompts.t5_length", absl::StrCat("of ", file, " ", text)});
+    f.Warn("prompts.t5_length", absl::StrCat("of ", file, " ", text));
   } else {
-    problems.push_back({Severity::kWarning, file, text});
+    f.Warn(file, text);
   }
 }
 
 // Prompts that are trained on and measured as held out, by their texts.
-void CheckHeldOut(const v1::PromptConfig& config, std::vector<Problem>& problems) {
+void CheckHeldOut(const v1::PromptConfig& config, Findings& f) {
   const auto train = run::ReadPrompts(config.train(), PromptSplit::kTrain);
   const auto held_out = run::ReadPrompts(config.eval(), PromptSplit::kHeldOut);
   if (!train.ok() || !held_out.ok()) return;
@@ -281,78 +248,73 @@ void CheckHeldOut(const v1::PromptConfig& config, std::vector<Problem>& problems
       std::count_if(held_out->begin(), held_out->end(),
                     [&](const v1::Prompt& prompt) { return trained.contains(prompt.text()); });
   if (both == 0) return;
-  problems.push_back(
-      {Severity::kWarning, "prompts.eval",
-       absl::StrCat(both, " of ", held_out->size(), " held-out prompts are trained on, too")});
+  f.Warn("prompts.eval",
+         absl::StrCat(both, " of ", held_out->size(), " held-out prompts are trained on, too"));
 }
 
 // A reward that the run's own servers are to have.
-void CheckReward(const char* key, const v1::ScorerConfig& scorer, std::vector<Problem>& problems) {
+void CheckReward(const char* key, const v1::ScorerConfig& scorer, Findings& f) {
   const std::vector<std::string> known = reward::ScorerNames();
   const std::string& name = reward::ScorerNameOf(scorer);
   if (std::find(known.begin(), known.end(), name) == known.end()) {
     const std::string nearest = NearestName(name, known);
-    problems.push_back(
-        {Severity::kError, key,
-         nearest.empty()
-             ? absl::StrCat("not a reward of this build (", absl::StrJoin(known, ", "),
-                            "): give reward.endpoints = [HOST:PORT] of a server that speaks "
-                            "proto/oxbow/v1/reward.proto and has it (",
-                            name, ")")
-             : absl::StrCat("unknown reward; did you mean `", nearest, "`? (", name, ")")});
+    f.Error(key,
+            nearest.empty()
+                ? absl::StrCat("not a reward of this build (", absl::StrJoin(known, ", "),
+                               "): give reward.endpoints = [HOST:PORT] of a server that speaks "
+                               "proto/oxbow/v1/reward.proto and has it (",
+                               name, ")")
+                : absl::StrCat("unknown reward; did you mean `", nearest, "`? (", name, ")"));
     return;
   }
-  const absl::Status status = reward::CheckScorer(scorer);
-  if (status.ok()) return;
-  problems.push_back(
-      {Severity::kError, "reward.scorers", std::string(status.message()), status.code()});
+  f.AddIfBad("reward.scorers", reward::CheckScorer(scorer));
 }
 
 }  // namespace
 
 std::vector<Problem> CheckGpus(const v1::RunConfig& config, int gpus) {
-  std::vector<Problem> problems;
-  if (gpus == 0 || !config.model().device().starts_with("cuda")) return problems;
+  Findings f;
+  if (gpus == 0 || !config.model().device().starts_with("cuda")) return {};
   const int ranks = std::max(1, static_cast<int>(config.learner().ranks()));
   const int workers = static_cast<int>(config.services().rollout_workers());
   if (ranks > gpus) {
-    problems.push_back({Severity::kError, "learner.ranks",
-                        absl::StrCat("needs a GPU for each rank: lower it, or use a launcher that "
-                                     "spreads ranks over machines: got ",
-                                     ranks, ", this machine has ", gpus)});
+    f.Error("learner.ranks",
+            absl::StrCat("needs a GPU for each rank: lower it, or use a launcher that "
+                         "spreads ranks over machines: got ",
+                         ranks, ", this machine has ", gpus));
   } else if (config.publish().transport() == v1::TRANSPORT_BROADCAST && ranks + workers > gpus) {
-    problems.push_back(
-        {Severity::kWarning, "publish.transport",
-         absl::StrCat("broadcast needs a GPU for each learner rank and worker, since NCCL refuses "
-                      "two members on one; weights will come by the relay: ",
-                      ranks, " + ", workers, " processes, this machine has ", gpus, " GPUs")});
+    f.Warn(
+        "publish.transport",
+        absl::StrCat("broadcast needs a GPU for each learner rank and worker, since NCCL refuses "
+                     "two members on one; weights will come by the relay: ",
+                     ranks, " + ", workers, " processes, this machine has ", gpus, " GPUs"));
   }
-  return problems;
+  return std::move(f.problems);
 }
 
 std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
-  std::vector<Problem> problems;
-  CheckModel(config, problems);
-  CheckBuild(config, problems);
-  CheckHost(config, problems);
-  CheckCopyTarget(config.checkpoint(), problems);
-  CheckPrompts(config, PromptSplit::kTrain, problems);
-  CheckPrompts(config, PromptSplit::kHeldOut, problems);
-  CheckHeldOut(config.prompts(), problems);
-  CheckLengths(config, PromptSplit::kTrain, problems);
-  CheckLengths(config, PromptSplit::kHeldOut, problems);
+  Findings f;
+  CheckModel(config, f);
+  CheckBuild(config, f);
+  CheckHost(config, f);
+  CheckCopyTarget(config.checkpoint(), f);
+  CheckPrompts(config, PromptSplit::kTrain, f);
+  CheckPrompts(config, PromptSplit::kHeldOut, f);
+  CheckHeldOut(config.prompts(), f);
+  CheckLengths(config, PromptSplit::kTrain, f);
+  CheckLengths(config, PromptSplit::kHeldOut, f);
   const v1::RewardConfig& reward = config.reward();
   for (const std::string& name : run::OwnRewards(reward)) {  // Other servers know their own names.
     CheckReward(run::IsTerm(reward, name) ? "reward.terms" : "reward.observed",
-                run::ScorerOf(reward, name), problems);
+                run::ScorerOf(reward, name), f);
   }
-  return problems;
+  return std::move(f.problems);
 }
 
 std::vector<Problem> CheckRun(const v1::RunConfig& config) {
-  std::vector<Problem> problems = config::Validate(config);
-  for (Problem& problem : CheckFiles(config)) problems.push_back(std::move(problem));
-  return problems;
+  Findings f{config::Validate(config)};
+  f.Add(CheckFiles(config));
+  return std::move(f.problems);
 }
 
 v1::RunConfig WithoutDevices(v1::RunConfig config) {
@@ -368,12 +330,10 @@ v1::RunConfig WithoutDevices(v1::RunConfig config) {
 }
 
 std::vector<Problem> CheckRunOn(int gpus, const v1::RunConfig& config) {
-  std::vector<Problem> problems = config::Validate(config);
-  for (Problem& problem : CheckFiles(WithoutDevices(config))) {
-    problems.push_back(std::move(problem));
-  }
-  for (Problem& problem : CheckGpus(config, gpus)) problems.push_back(std::move(problem));
-  return problems;
+  Findings f{config::Validate(config)};
+  f.Add(CheckFiles(WithoutDevices(config)));
+  f.Add(CheckGpus(config, gpus));
+  return std::move(f.problems);
 }
 
 }  // namespace oxbow::cli

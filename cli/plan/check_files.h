@@ -3,7 +3,6 @@
 // files, names of rewards.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "config/validate.h"

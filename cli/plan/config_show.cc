@@ -13,6 +13,8 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
+#include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "config/key_names.h"
 #include "config/run_config.h"
 
@@ -35,8 +37,7 @@ void AddShow(CLI::App& config, int& exit_code) {
   CLI::App* show = config.add_subcommand("show", "Print a run's configuration with its sources");
   show->footer("Example: oxbow config show configs/digits.yaml --resolved --set batch.groups=16");
   show->add_option("file", flags->file, "run YAML; without it the defaults alone");
-  show->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
-      ->allow_extra_args(false);
+  AddSettings(*show, flags->set);
   show->add_flag("--resolved", flags->resolved, "every value, not only those that were chosen");
   show->add_option("--out", flags->out,
                    "write every value to this file instead, as the services read it; its directory "
@@ -45,22 +46,13 @@ void AddShow(CLI::App& config, int& exit_code) {
     const bool whole = flags->resolved || !flags->out.empty();  // As the services read it.
     const auto resolved = config::LoadRunConfig(
         flags->file, flags->set, config::ProcessEnvironment(), whole ? 0 : config::kLeaveAuto);
-    if (!resolved.ok()) {
-      std::cerr << "oxbow config: " << resolved.status().message() << "\n";
-      exit_code = ExitCodeOf(resolved.status());
-      return;
+    absl::Status status = resolved.status();
+    if (status.ok() && !flags->out.empty()) {
+      status = Write(*resolved, flags->out);
+    } else if (status.ok()) {
+      std::cout << (flags->resolved ? config::ResolvedYaml : config::ChosenYaml)(*resolved);
     }
-    if (!flags->out.empty()) {
-      const absl::Status written = Write(*resolved, flags->out);
-      if (!written.ok()) std::cerr << "oxbow config: " << written.message() << "\n";
-      exit_code = ExitCodeOf(written);
-      return;
-    }
-    if (flags->resolved) {
-      std::cout << config::ResolvedYaml(*resolved);
-      return;
-    }
-    std::cout << config::ChosenYaml(*resolved);
+    exit_code = Ended("config", status);
   });
 }
 

@@ -2,26 +2,226 @@
 #include "cli/plan/fetch.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/exit_code.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "cli/child_program.h"
 #include "cli/commands.h"
-#include "cli/plan/hub_files.h"
+#include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "config/file_paths.h"
 #include "config/run_config.h"
+#include "io/diffusers_directory.h"
+#include "io/hub_id.h"
+#include "oxbow/v1/config.pb.h"
+#include "services/reward/scorer_table.h"
 
 namespace oxbow::cli {
+
 namespace {
 
+// Files of one kind in one repository.
+struct HubFiles {
+  enum class Kind { kModel, kAdapter, kReward, kTokenizer, kPrompts };
+  Kind kind = Kind::kModel;
+  std::vector<std::string> keys;  // That name it: "model.path".
+  std::string path;               // As they name it: "ORG/NAME@REVISION".
+
+  io::HubId id() const { return *io::ParseHubId(path); }
+  // Patterns of the files that are read. A repository may have others that are as large again.
+  std::vector<std::string> patterns() const;
+};
+
 namespace fs = std::filesystem;
+using Kind = HubFiles::Kind;
+
+constexpr uint64_t kIndexBytesMax = 64 << 20;
+constexpr char kIndexEnd[] = ".safetensors.index.json";
+
+nlohmann::json JsonIn(const fs::path& file) {
+  const auto text = ReadFile(file, kIndexBytesMax);
+  return text.ok() ? ParseJson(*text) : nlohmann::json();
+}
+
+// The folders of all pipelines' components.
+std::set<std::string> Components() {
+  std::set<std::string> names;
+  for (const io::Pipeline& pipeline : io::PipelineTable()) {
+    for (const io::PipelineComponent& component : pipeline.components) names.insert(component.name);
+  }
+  return names;
+}
+
+// The folders that model_index.json names are there.
+bool HasComponents(const fs::path& directory) {
+  const nlohmann::json index = JsonIn(directory / "model_index.json");
+  if (!index.is_object()) return false;
+  const std::set<std::string> known = Components();
+  std::error_code ignored;
+  for (const auto& [name, made_by] : index.items()) {
+    const bool absent = !made_by.is_array() || made_by.empty() || made_by.front().is_null();
+    if (!absent && known.contains(name) && !fs::is_directory(directory / name, ignored)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Every file that an index of weights names is there, and none is half there: the cache has those
+// below blobs/, beside snapshots/.
+bool HasWholeFiles(const fs::path& snapshot) {
+  std::error_code error;
+  const fs::path blobs = snapshot.parent_path().parent_path() / "blobs";
+  for (fs::directory_iterator blob(blobs, error); !error && blob != fs::directory_iterator();
+       blob.increment(error)) {
+    if (blob->path().extension() == ".incomplete") return false;
+  }
+  error.clear();
+  fs::recursive_directory_iterator file(snapshot, error);
+  for (; !error && file != fs::recursive_directory_iterator(); file.increment(error)) {
+    const fs::path& path = file->path();
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) return false;
+    if (!path.filename().string().ends_with(kIndexEnd)) continue;
+    const nlohmann::json index = JsonIn(path);
+    if (!index.is_object() || !index.contains("weight_map")) return false;
+    for (const auto& [tensor, shard] : index["weight_map"].items()) {
+      if (!shard.is_string() ||
+          !fs::exists(path.parent_path() / shard.get<std::string>(), ignored)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool HasOne(const fs::path& directory, const std::vector<std::string>& ends) {
+  std::error_code error;
+  fs::recursive_directory_iterator file(directory, error);
+  for (; !error && file != fs::recursive_directory_iterator(); file.increment(error)) {
+    const std::string name = file->path().filename().string();
+    if (std::any_of(ends.begin(), ends.end(),
+                    [&](const std::string& end) { return name.ends_with(end); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool HasKind(const HubFiles& files, const fs::path& directory) {
+  switch (files.kind) {
+    case Kind::kModel:
+      return HasComponents(directory);
+    case Kind::kTokenizer:
+      return HasOne(directory, {"tokenizer.json", "vocab.json"});
+    case Kind::kAdapter:
+    case Kind::kReward:
+      return HasOne(directory, {".safetensors"});
+    case Kind::kPrompts:
+      return HasOne(directory, {".txt", ".jsonl"});
+  }
+  return false;
+}
+
+// Whether `path` is an id of a repository of that kind, and nothing here has its name.
+bool NamesRepository(Kind kind, const std::string& path) {
+  std::error_code ignored;
+  const std::optional<io::HubId> id = io::ParseHubId(path);
+  return id.has_value() && id->dataset == (kind == Kind::kPrompts) && !fs::exists(path, ignored);
+}
+
+std::vector<std::string> HubFiles::patterns() const {
+  std::vector<std::string> patterns;
+  switch (kind) {
+    case Kind::kModel:
+      patterns.emplace_back("model_index.json");
+      for (const std::string& component : Components()) patterns.push_back(component + "/*");
+      return patterns;
+    case Kind::kTokenizer:
+      return reward::TokenizerFiles();
+    case Kind::kAdapter:
+      return {"*.json", "*.safetensors"};
+    case Kind::kReward:
+      return {"*.json", "*.safetensors", "*.txt"};
+    case Kind::kPrompts: {
+      const std::string inside = id().path;
+      if (inside.ends_with(".txt") || inside.ends_with(".jsonl")) return {inside};
+      const std::string folder = inside.empty() ? "" : inside + "/";
+      return {folder + "*.txt", folder + "*.jsonl"};
+    }
+  }
+  return patterns;
+}
+
+// A path that a key of the config names.
+struct NamedPath {
+  Kind kind;
+  std::string key;
+  std::string path;
+  std::string source;  // The source of its content; "" where nothing is known.
+};
+
+// In the order of the config, whose ids are no directories yet (FetchedModel). `environment` has
+// lines "NAME=VALUE".
+std::vector<NamedPath> PathsOf(const v1::RunConfig& config,
+                               const std::vector<std::string>& environment) {
+  constexpr char kPrompts[] =
+      "a file of prompts, or a directory with train.txt and test.txt or the like (docs/recipes.md)";
+  std::vector<NamedPath> paths = {
+      {Kind::kModel, "model.path", config.model().path(), "a diffusers directory"},
+      {Kind::kAdapter, "model.lora.path", config.model().lora().path(), "an adapter"},
+      {Kind::kPrompts, "prompts.train", config.prompts().train(), kPrompts},
+      {Kind::kPrompts, "prompts.eval", config.prompts().eval(), kPrompts}};
+  for (const v1::ScorerConfig& scorer : config.reward().scorers()) {
+    const auto add = [&](Kind kind, const char* key, const std::string& path) {
+      paths.push_back({kind, absl::StrCat("reward.scorers.", scorer.name(), ".", key), path,
+                       reward::SourceOf(scorer, key)});
+    };
+    add(Kind::kReward, "model", scorer.model());
+    add(Kind::kReward, "head", scorer.head());
+    add(Kind::kTokenizer, "tokenizer", scorer.tokenizer());
+    v1::ScorerConfig found = scorer;
+    config::FindFetchedModels(environment, found);
+    add(Kind::kTokenizer, "tokenizer", reward::PublishedTokenizer(found));
+  }
+  return paths;
+}
+
+// Each repository once.
+std::vector<HubFiles> HubFilesOf(const std::vector<NamedPath>& paths) {
+  std::vector<HubFiles> all;
+  for (const NamedPath& named : paths) {
+    if (!NamesRepository(named.kind, named.path)) continue;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const HubFiles& files) {
+      return files.kind == named.kind && files.path == named.path;
+    });
+    if (same != all.end()) {
+      same->keys.push_back(named.key);
+    } else {
+      all.push_back({.kind = named.kind, .keys = {named.key}, .path = named.path});
+    }
+  }
+  return all;
+}
+
+// Where the cache has them; "" if it has none, or not all: the client ended before the last file.
+std::string WholeIn(const HubFiles& files, const std::vector<std::string>& environment) {
+  const std::string directory = config::FetchedModel(files.path, environment);
+  if (directory == files.path) return "";
+  if (fs::is_regular_file(directory)) return directory;  // The cache links to whole files alone.
+  const bool whole = HasWholeFiles(directory) && HasKind(files, directory);
+  return whole ? directory : "";
+}
 
 // The command that `hf download` stands for, in a Python that has the package without the program.
 constexpr char kPython[] =
@@ -78,21 +278,27 @@ std::vector<std::string> WithoutCache(std::vector<std::string> environment) {
   return environment;
 }
 
-// Returns how many are missing.
-size_t SayLocalFiles(const v1::RunConfig& config, std::ostream& out) {
-  const std::vector<LocalFile> missing = LocalFilesMissing(config);
-  for (const LocalFile& file : missing) {
+// Says which directories and files that no id names are not there. Returns how many.
+size_t SayLocalFiles(const std::vector<NamedPath>& paths, std::ostream& out) {
+  size_t missing = 0;
+  for (const NamedPath& file : paths) {
+    std::error_code ignored;
+    if (file.path.empty() || NamesRepository(file.kind, file.path) ||
+        fs::exists(file.path, ignored)) {
+      continue;
+    }
+    ++missing;
     out << file.key << ": there is nothing at " << file.path << config::WhereLookedFor(file.path)
         << "; no id names it, so put it there or set " << file.key
         << (file.source.empty() ? "" : ": " + file.source) << "\n";
   }
-  return missing.size();
+  return missing;
 }
 
-absl::Status FetchIds(const FetchOptions& options, const v1::RunConfig& config,
+absl::Status FetchIds(const FetchOptions& options, const std::vector<NamedPath>& paths,
                       const std::vector<std::string>& environment, std::ostream& out) {
   std::vector<HubFiles> missing;
-  const std::vector<HubFiles> all = HubFilesOf(config, environment);
+  const std::vector<HubFiles> all = HubFilesOf(paths);
   if (all.empty()) out << "the run names nothing by an id of the Hugging Face Hub\n";
   for (const HubFiles& files : all) {
     const std::string directory = WholeIn(files, environment);
@@ -127,8 +333,9 @@ absl::Status Fetch(const FetchOptions& options, const std::vector<std::string>& 
   OXBOW_ASSIGN_OR_RETURN(
       const config::ResolvedConfig resolved,
       config::LoadRunConfig(options.file, options.set, WithoutCache(environment)));
-  const absl::Status fetched = FetchIds(options, resolved.config, environment, out);
-  const size_t missing = SayLocalFiles(resolved.config, out);
+  const std::vector<NamedPath> paths = PathsOf(resolved.config, environment);
+  const absl::Status fetched = FetchIds(options, paths, environment, out);
+  const size_t missing = SayLocalFiles(paths, out);
   OXBOW_RETURN_IF_ERROR(fetched);
   if (options.print) return absl::OkStatus();
   if (missing > 0) {
@@ -151,13 +358,10 @@ void AddFetch(CLI::App& app, int& exit_code) {
       "which\nfiles that no id names are missing. Exit code 3: there is no client (then the "
       "commands are printed),\nor it failed; 4: such a file is missing.");
   command->add_option("file", options->file, "run YAML")->required();
-  command->add_option("--set", options->set, "KEY=VALUE over everything else; may be repeated")
-      ->allow_extra_args(false);
+  AddSettings(*command, options->set);
   command->add_flag("--print", options->print, "print the commands, and run none");
   command->callback([options, &exit_code] {
-    const absl::Status status = Fetch(*options, config::ProcessEnvironment(), std::cout);
-    if (!status.ok()) std::cerr << "oxbow fetch: " << status.message() << "\n";
-    exit_code = ExitCodeOf(status);
+    exit_code = Ended("fetch", Fetch(*options, config::ProcessEnvironment(), std::cout));
   });
 }
 

@@ -20,8 +20,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"
+#include "cli/child_program.h"
 #include "cli/commands.h"
-#include "cli/python_part.h"
+#include "cli/terminal.h"
 #include "config/run_config.h"
 #include "config/validate.h"
 
@@ -208,11 +209,7 @@ void AddImportConfig(CLI::App& app, int& exit_code) {
     }
     one->callback([flags, &exit_code, name = std::string(tool.name)] {
       flags->tool = name;
-      const absl::Status status = Import(*flags);
-      if (!status.message().empty()) {
-        std::cerr << "oxbow import-config: " << status.message() << "\n";
-      }
-      exit_code = ExitCodeOf(status);
+      exit_code = Ended("import-config", Import(*flags));
     });
   }
 }

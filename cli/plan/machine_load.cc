@@ -2,17 +2,130 @@
 #include "cli/plan/machine_load.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/plan/bytes_text.h"
+#include "absl/strings/str_split.h"
+#include "base/exit_code.h"
+#include "cli/oncall/machine_checks.h"
+#include "cli/plan/reward_plan.h"
+#include "cli/terminal.h"
 #include "config/device_plan.h"
 #include "config/memory_parts.h"
+#include "core/model/device.h"
+#include "core/model/device_memory.h"
+#include "run/rewards.h"
 
 namespace oxbow::cli {
+
 namespace {
+
+constexpr int kCpu = -1;
+
+const char* NameOf(ProcessKind kind) {
+  static constexpr const char* kNames[] = {"learner rank", "rollout worker", "reward server",
+                                           "replay buffer"};
+  return kNames[static_cast<int>(kind)];
+}
+
+// A process whose model is on `device`.
+ProcessRow ModelRow(ProcessKind kind, int number, const std::string& device, int planned,
+                    const std::vector<MemoryItem>& items) {
+  const std::optional<int> gpu = config::GpuOf(device, planned);
+  if (!gpu.has_value()) {
+    return {.kind = kind, .number = number, .host_bytes = PeakOf(items) + kProcessBytes};
+  }
+  std::vector<MemoryItem> on_host = items;
+  std::erase_if(on_host, [](const MemoryItem& item) { return !item.on_host; });
+  return {.kind = kind,
+          .number = number,
+          .gpu = *gpu,
+          .gpu_bytes = DevicePeakOf(items) + kGpuContextBytes,
+          .host_bytes = PeakOf(on_host) + kProcessBytes};
+}
+
+void AddRewardServer(int number, int planned, const BytesOfDevices& rewards,
+                     std::vector<ProcessRow>& rows) {
+  uint64_t host = kProcessBytes;
+  std::map<int, uint64_t> by_gpu;
+  for (const auto& [device, bytes] : rewards) {
+    const std::optional<int> gpu = config::GpuOf(device, planned);
+    (gpu.has_value() ? by_gpu[*gpu] : host) += bytes;
+  }
+  if (by_gpu.empty()) {
+    rows.push_back({.kind = ProcessKind::kReward, .number = number, .host_bytes = host});
+  }
+  for (const auto& [gpu, bytes] : by_gpu) {
+    rows.push_back({.kind = ProcessKind::kReward,
+                    .number = number,
+                    .gpu = gpu,
+                    .gpu_bytes = bytes + kGpuContextBytes,
+                    .host_bytes = std::exchange(host, 0)});
+  }
+}
+
+// "0" or "0-7".
+std::string Range(int first, int last) {
+  return first == last ? absl::StrCat(first) : absl::StrCat(first, "-", last);
+}
+
+std::string Line(const std::string& process, const std::string& device, const std::string& memory,
+                 const std::string& host) {
+  std::string line = absl::StrFormat("%-22s %-9s  %-15s %s", process, device, memory, host);
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+// Whether `next` goes on the line of the rows from `first` to `last`: all on one device, or each on
+// the GPU behind that of the one before.
+bool Continues(const ProcessRow& first, const ProcessRow& last, const ProcessRow& next) {
+  const int rows = last.number - first.number;
+  const bool together = last.gpu == first.gpu && next.gpu == last.gpu;
+  const bool spread = first.gpu != kCpu && last.gpu - first.gpu == rows && next.gpu == last.gpu + 1;
+  return (together || spread) && next.kind == last.kind && next.number == last.number + 1 &&
+         next.gpu_bytes == last.gpu_bytes && next.host_bytes == last.host_bytes;
+}
+
+std::string LineOf(const ProcessRow& first, const ProcessRow& last) {
+  const bool several = first.number != last.number;
+  const std::string each = several ? " each" : "";
+  const std::string process =
+      absl::StrCat(NameOf(first.kind), several ? "s " : " ", Range(first.number, last.number));
+  const std::string host = BytesText(first.host_bytes) + each;
+  if (first.gpu == kCpu) return Line(process, "cpu", host, "");
+  return Line(process, absl::StrCat("cuda:", Range(first.gpu, last.gpu)),
+              BytesText(first.gpu_bytes) + each, first.host_bytes == 0 ? "" : host);
+}
+
+// The memory that several processes on one GPU hold together.
+std::string TogetherText(const std::vector<ProcessRow>& rows, const Gpus& gpus) {
+  std::map<int, std::pair<int, uint64_t>> held;  // Processes and bytes.
+  for (const ProcessRow& row : rows) {
+    if (row.gpu == kCpu) continue;
+    ++held[row.gpu].first;
+    held[row.gpu].second += row.gpu_bytes;
+  }
+  const std::string size = gpus.bytes > 0 ? absl::StrCat(" of ", BytesText(gpus.bytes)) : "";
+  std::string text;
+  for (auto it = held.begin(); it != held.end();) {
+    auto last = it;
+    for (auto next = std::next(it);
+         next != held.end() && next->first == last->first + 1 && next->second == it->second;
+         ++next) {
+      last = next;
+    }
+    if (it->second.first > 1 || gpus.bytes > 0) {
+      absl::StrAppend(&text,
+                      Line("  together there", absl::StrCat("cuda:", Range(it->first, last->first)),
+                           BytesText(it->second.second) + size, ""));
+    }
+    it = std::next(last);
+  }
+  return text;
+}
 
 // By which a plan is above the peak that is measured, at most.
 constexpr double kPlanError = 0.15;
@@ -54,6 +167,45 @@ std::vector<std::string> MemoriesToTry(const config::ResolvedConfig& resolved, c
 }
 
 }  // namespace
+
+std::vector<ProcessRow> ProcessRows(const v1::RunConfig& config, const run::ModelFacts& facts,
+                                    const BytesOfDevices& rewards, int gpus) {
+  const config::DevicePlan plan = config::PlanDevices(config, gpus);
+  const std::string& device = config.model().device();
+  const std::vector<MemoryItem> learner = LearnerMemory(config, facts);
+  const std::vector<MemoryItem> member = MemberMemory(config, facts);
+  const std::vector<MemoryItem> worker = WorkerMemory(config, facts);
+  std::vector<ProcessRow> rows;
+  for (size_t i = 0; i < plan.ranks.size(); ++i) {
+    rows.push_back(ModelRow(ProcessKind::kRank, static_cast<int>(i), device, plan.ranks[i],
+                            i == 0 ? learner : member));
+  }
+  for (size_t i = 0; i < plan.workers.size(); ++i) {
+    rows.push_back(
+        ModelRow(ProcessKind::kWorker, static_cast<int>(i), device, plan.workers[i], worker));
+  }
+  for (size_t i = 0; i < run::RewardServersOf(config); ++i) {
+    AddRewardServer(static_cast<int>(i), plan.rewards[i], rewards, rows);
+  }
+  for (uint32_t i = 0; i < config::ReplayBuffersOf(config); ++i) {
+    rows.push_back(
+        {.kind = ProcessKind::kBuffer, .number = static_cast<int>(i), .host_bytes = kProcessBytes});
+  }
+  return rows;
+}
+
+std::string ProcessTable(const std::vector<ProcessRow>& rows, const Gpus& gpus) {
+  const bool on_gpu =
+      std::any_of(rows.begin(), rows.end(), [](const ProcessRow& row) { return row.gpu != kCpu; });
+  std::string text = Line("process", "device", "memory", on_gpu ? "and on the host" : "");
+  for (size_t first = 0; first < rows.size();) {
+    size_t last = first;
+    while (last + 1 < rows.size() && Continues(rows[first], rows[last], rows[last + 1])) ++last;
+    absl::StrAppend(&text, LineOf(rows[first], rows[last]));
+    first = last + 1;
+  }
+  return text + TogetherText(rows, gpus);
+}
 
 std::map<int, GpuLoad> LoadOfGpus(const std::vector<ProcessRow>& rows) {
   std::map<int, GpuLoad> loads;
@@ -150,6 +302,58 @@ std::optional<config::Problem> CheckHostMemory(const std::vector<ProcessRow>& ro
                    " of memory, this machine has ", BytesText(available),
                    " left: lower it, batch.group_size or services.rollout_workers, or set "
                    "model.memory: recompute")};
+}
+
+Gpus GpusHere() { return {.count = model::GpuCount(), .bytes = model::GpuBytes()}; }
+
+absl::StatusOr<Gpus> ParseGpus(const std::string& text) {
+  constexpr int kGpusMax = 1024;
+  constexpr double kGibMax = 1 << 20;
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('x', 1));
+  Gpus gpus;
+  double gib = 0;
+  const bool read = parts.size() == 2 && absl::SimpleAtoi(parts[0], &gpus.count) &&
+                    absl::SimpleAtod(parts[1], &gib);
+  if (!read || gpus.count < 1 || gpus.count > kGpusMax || !(gib > 0 && gib <= kGibMax)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpus takes a number of GPUs and the GiB of each, such as 8x80: ", text));
+  }
+  gpus.bytes = static_cast<uint64_t>(gib * (uint64_t{1} << 30));
+  return gpus;
+}
+
+std::vector<ProcessRow> ProcessesOn(const Gpus& gpus, const v1::RunConfig& config,
+                                    const run::ModelFacts& facts) {
+  return ProcessRows(config, facts, RewardBytes(config.reward()), gpus.count);
+}
+
+std::vector<config::Problem> CheckMemory(const v1::RunConfig& config,
+                                         const std::vector<ProcessRow>& rows, const Gpus& gpus,
+                                         bool elsewhere) {
+  std::vector<config::Problem> problems;
+  const uint64_t available = elsewhere ? 0 : LookAtMachine({}, {}).memory_available;
+  if (auto host = CheckHostMemory(rows, available)) problems.push_back(*host);
+  if (auto gpu = CheckGpuLoad(config, rows, gpus)) problems.push_back(*gpu);
+  return problems;
+}
+
+std::vector<config::Problem> CheckDisks(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  std::vector<config::Problem> problems;
+  const std::vector<Disk> disks = LookAtDisks(DiskSharesOf(config, facts));
+  const Checks checks = JudgeDisks(disks);
+  for (size_t i = 0; i < disks.size(); ++i) {
+    if (disks[i].free >= disks[i].needs) continue;
+    problems.push_back({checks[i].ends_run ? config::Severity::kError : config::Severity::kWarning,
+                        disks[i].keys.front(), absl::StrCat(checks[i].found, ": ", checks[i].fix),
+                        absl::StatusCode::kResourceExhausted});
+  }
+  return problems;
+}
+
+absl::Status FirstMemoryError(const std::vector<config::Problem>& problems,
+                              const config::Provenance& provenance) {
+  const absl::Status first = config::FirstError(problems, provenance);
+  return first.ok() ? first : OutOfMemoryError(std::string(first.message()));
 }
 
 }  // namespace oxbow::cli

@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
-#include "cli/plan/bytes_text.h"
+#include "cli/terminal.h"
 #include "cli/plan/machine_load.h"
 #include "config/run_config.h"
 #include "io/diffusers_directory.h"

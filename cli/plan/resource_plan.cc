@@ -5,7 +5,6 @@
 #include <bit>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -16,24 +15,20 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/memory_limits.h"
-#include "cli/plan/bytes_text.h"
+#include "cli/terminal.h"
 #include "config/chosen_method.h"
-#include "config/copy_target.h"
+#include "config/file_paths.h"
 #include "config/memory_parts.h"
-#include "config/validate.h"
 #include "core/flow/window.h"
 #include "core/model/int8_weights.h"
 #include "core/parallel/sharded_gradient.h"
 #include "io/picture_file.h"
 #include "io/prompts/prompt_store.h"
 #include "io/report/report.h"
-#include "io/report/sprite.h"
-#include "run/group_bytes.h"
-#include "run/kept_steps.h"
+#include "io/report/sheets.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
-#include "run/scalar_type.h"
 #include "run/trainer_options.h"
 
 namespace oxbow::cli {
@@ -49,6 +44,18 @@ bool IsMixedPrecision(const v1::RunConfig& config) {
 
 bool IsLora(const v1::RunConfig& config) {
   return config.model().trained() == v1::TRAINED_PART_LORA;
+}
+
+// `width` bytes for each element.
+uint64_t BytesOf(const std::vector<int64_t>& shape, uint64_t width) {
+  return std::accumulate(shape.begin(), shape.end(), width, std::multiplies<>());
+}
+
+// Names of the weights that are kept as int8.
+std::set<std::string> Int8NamesOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  const bool int8 = run::BaseWeightsOf(config.model()) == model::BaseWeights::kInt8;
+  return int8 && facts.architecture != nullptr ? model::Int8Names(*facts.architecture)
+                                               : std::set<std::string>();
 }
 
 bool OnGpu(const v1::RunConfig& config) { return config.model().device() != "cpu"; }
@@ -139,7 +146,7 @@ uint64_t ExactParameters(const run::ModelFacts& facts) {
   const std::set<std::string>& exact = facts.architecture->float32();
   for (const auto& [name, shape] : facts.architecture->shapes()) {
     if (exact.contains(name)) {
-      count += std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
+      count += BytesOf(shape, 1);
     }
   }
   return count;
@@ -158,10 +165,10 @@ struct Int8Sizes {
 
 Int8Sizes Int8SizesOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
   Int8Sizes sizes;
-  const bool int8 = run::BaseWeightsOf(config.model()) == model::BaseWeights::kInt8;
-  if (!int8 || facts.architecture == nullptr) return sizes;
+  const std::set<std::string> names = Int8NamesOf(config, facts);
+  if (names.empty()) return sizes;
   const model::Shapes shapes = facts.architecture->shapes();
-  for (const std::string& name : model::Int8Names(*facts.architecture)) {
+  for (const std::string& name : names) {
     const std::vector<int64_t>& shape = shapes.at(name);
     const auto rows = static_cast<uint64_t>(shape[0]);
     const uint64_t parameters = rows * static_cast<uint64_t>(shape[1]);
@@ -212,8 +219,7 @@ uint64_t GradientBytes(const v1::RunConfig& config, const run::ModelFacts& facts
   uint64_t largest = 0;
   if (facts.architecture != nullptr) {
     for (const auto& [name, shape] : facts.architecture->shapes()) {
-      largest = std::max(
-          largest, std::accumulate(shape.begin(), shape.end(), kFloatBytes, std::multiplies<>()));
+      largest = std::max(largest, BytesOf(shape, kFloatBytes));
     }
   }
   return trained / PiecesOf(config) + parallel::ShardedGradient::BytesOnTheWay(largest);
@@ -245,16 +251,13 @@ std::string BlockOf(const std::string& name) {
 uint64_t WeightsComingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   if (facts.architecture == nullptr) return 0;
   const bool lora = IsLora(config);
-  const bool int8 = run::BaseWeightsOf(config.model()) == model::BaseWeights::kInt8;
-  const std::set<std::string> in_int8 =
-      int8 ? model::Int8Names(*facts.architecture) : std::set<std::string>();
+  const std::set<std::string> in_int8 = Int8NamesOf(config, facts);
   std::map<std::string, uint64_t> blocks;
   for (const auto& [name, shape] : facts.architecture->shapes()) {
     if (!lora && facts.architecture->buffers().contains(name)) continue;
     const bool exact = !lora || facts.architecture->float32().contains(name);
     const uint64_t bytes = in_int8.contains(name) ? 1 : exact ? kFloatBytes : ComputeBytes(config);
-    blocks[BlockOf(name)] +=
-        std::accumulate(shape.begin(), shape.end(), bytes, std::multiplies<>());
+    blocks[BlockOf(name)] += BytesOf(shape, bytes);
   }
   const uint64_t rest = std::exchange(blocks[""], 0);
   uint64_t largest = 0;
@@ -272,17 +275,13 @@ uint64_t FrozenChunkBytes(const v1::RunConfig& config, const run::ModelFacts& fa
   uint64_t bytes = decoder + FrozenBytes(config, facts);
   if (!IsLora(config) || facts.architecture == nullptr) return bytes;
   const io::DType compute = IsMixedPrecision(config) ? io::DType::kBF16 : io::DType::kF32;
-  std::set<std::string> int8;
-  if (run::BaseWeightsOf(config.model()) == model::BaseWeights::kInt8) {
-    int8 = model::Int8Names(*facts.architecture);
-  }
+  const std::set<std::string> int8 = Int8NamesOf(config, facts);
   for (const auto& [name, shape] : facts.architecture->shapes()) {
     const auto stored = facts.stored_types.find(name);
     const io::DType kept = facts.architecture->float32().contains(name) ? io::DType::kF32 : compute;
     if (stored == facts.stored_types.end() || int8.contains(name) || stored->second != kept)
       continue;
-    bytes -= std::accumulate(shape.begin(), shape.end(), uint64_t{io::WidthOf(kept)},
-                             std::multiplies<>());
+    bytes -= BytesOf(shape, io::WidthOf(kept));
   }
   return bytes;
 }
@@ -369,11 +368,6 @@ std::vector<MemoryItem> MemoryOfRank(const v1::RunConfig& config, const run::Mod
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
 
-// Replay buffers that `oxbow train` starts.
-uint32_t BuffersOf(const v1::RunConfig& config) {
-  return config::UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
-}
-
 }  // namespace
 
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
@@ -412,19 +406,19 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
 }
 
 uint32_t ProcessesOf(const v1::RunConfig& config) {
-  const v1::ServiceConfig& services = config.services();
-  const uint32_t rewards = run::OwnRewards(config.reward()).empty() ? 0 : services.reward_servers();
-  return config.learner().ranks() + services.rollout_workers() + rewards + BuffersOf(config);
+  return config.learner().ranks() + config.services().rollout_workers() +
+         run::RewardServersOf(config) + config::ReplayBuffersOf(config);
 }
 
 uint64_t MemoryLimitsOf(const v1::RunConfig& config, uint64_t memory) {
   const v1::ServiceConfig& services = config.services();
   const uint64_t processes = ProcessesOf(config);
   const auto limit = [&](const MemoryShare& share) { return LimitOf(share, memory / processes); };
-  const uint64_t rewards = run::OwnRewards(config.reward()).empty() ? 0 : services.reward_servers();
+  const uint64_t rewards = run::RewardServersOf(config);
   const uint64_t ranks = config.learner().ranks();
-  return processes * (kProcessBytes + limit(kGrpcShare)) + BuffersOf(config) * limit(kOffersShare) +
-         rewards * limit(kMediaShare) + services.rollout_workers() * limit(kConditioningShare) +
+  return processes * (kProcessBytes + limit(kGrpcShare)) +
+         config::ReplayBuffersOf(config) * limit(kOffersShare) + rewards * limit(kMediaShare) +
+         services.rollout_workers() * limit(kConditioningShare) +
          ranks * (services.sink_bytes_max() + limit(kPromptsShare)) +
          std::min(services.sink_bytes_max(), limit(kBacklogShare));
 }
@@ -516,8 +510,8 @@ std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts
   const std::vector<MemoryItem> items = LearnerMemory(config, facts);
   for (const MemoryItem& item : items) {
     if (item.bytes == 0 && !item.what.ends_with("unknown")) continue;
-    absl::StrAppend(&text, absl::StrFormat("  %-35s %10s%s\n", item.what, BytesText(item.bytes),
-                                           item.on_host && OnGpu(config) ? ", on the host" : ""));
+    absl::StrAppendFormat(&text, "  %-35s %10s%s\n", item.what, BytesText(item.bytes),
+                          item.on_host && OnGpu(config) ? ", on the host" : "");
   }
   return absl::StrCat(
       text,

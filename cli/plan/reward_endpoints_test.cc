@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan/reward_endpoints.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "base/listening_sockets.h"
+#include "cli/plan/reward_plan.h"
 #include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::cli {
@@ -22,7 +21,7 @@ v1::RewardConfig Wanting(const std::vector<std::string>& endpoints,
 }
 
 std::vector<config::Problem> ProblemsOf(const v1::RewardConfig& config, absl::Duration timeout) {
-  return EndpointProblems(config, AskEndpoints(config, timeout));
+  return CheckEndpoints(config, timeout);
 }
 
 // Promise: A bad config does not start.

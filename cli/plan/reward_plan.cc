@@ -1,26 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan/reward_plan.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/json.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
-#include "cli/plan/bytes_text.h"
 #include "cli/run/work_progress.h"
+#include "cli/terminal.h"
 #include "core/model/device.h"
 #include "io/weight_files.h"
+#include "oxbow/v1/reward.grpc.pb.h"
+#include "rpc/channel.h"
+#include "rpc/port_language.h"
+#include "rpc/status.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "services/reward/scorer_table.h"
 
 namespace oxbow::cli {
+
 namespace {
+
+struct AskedEndpoint {
+  std::string endpoint;
+  absl::Status status;               // The status of its answer to Describe.
+  std::vector<std::string> rewards;  // That it has.
+};
+
+AskedEndpoint Ask(const std::string& endpoint, absl::Duration timeout) {
+  const auto stub = v1::Reward::NewStub(rpc::Connect(endpoint, rpc::Pings::kDuringCalls));
+  v1::DescribeResponse response;
+  const auto context = rpc::ContextWithDeadline(timeout);
+  const absl::Status status = rpc::FromGrpc(stub->Describe(context.get(), {}, &response));
+  AskedEndpoint asked{endpoint, rpc::Explained(status, endpoint), {}};
+  for (const v1::RewardDescription& reward : response.rewards()) {
+    asked.rewards.push_back(reward.name());
+  }
+  return asked;
+}
+
+// Side by side.
+std::vector<AskedEndpoint> AskEndpoints(const v1::RewardConfig& config, absl::Duration timeout) {
+  std::vector<AskedEndpoint> asked(static_cast<size_t>(config.endpoints_size()));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    threads.emplace_back([&asked, &config, timeout, i] {
+      asked[i] = Ask(config.endpoints(static_cast<int>(i)), timeout);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return asked;
+}
+
+config::Problem Warning(std::string message) {
+  return {config::Severity::kWarning, "reward.endpoints", std::move(message)};
+}
 
 constexpr uint64_t kFloat = 4;
 
@@ -169,6 +212,35 @@ absl::Status CheckMetadataKeys(const std::vector<reward::RewardFacts>& rewards,
     }
   }
   return absl::OkStatus();
+}
+
+std::vector<config::Problem> CheckEndpoints(const v1::RewardConfig& config,
+                                            absl::Duration timeout) {
+  std::vector<config::Problem> problems;
+  std::set<std::string> had;
+  const std::vector<AskedEndpoint> asked = AskEndpoints(config, timeout);
+  for (const AskedEndpoint& one : asked) {
+    had.insert(one.rewards.begin(), one.rewards.end());
+    if (one.status.ok()) continue;
+    problems.push_back(
+        Warning(absl::StrCat("no reward server answers at ", one.endpoint,
+                             " (is it running?): ", std::string(one.status.message()))));
+  }
+  if (asked.empty() || !problems.empty()) return problems;
+  for (const std::string& own : run::OwnRewards(config)) had.insert(own);
+  for (const std::string& name : run::RewardNames(config)) {
+    if (had.contains(name)) continue;
+    const bool trained =
+        std::ranges::any_of(config.terms(), [&](const auto& term) { return term.name() == name; });
+    const std::string nearest = NearestName(name, {had.begin(), had.end()});
+    problems.push_back(
+        {config::Severity::kError, trained ? "reward.terms" : "reward.observed",
+         absl::StrCat("no server of reward.endpoints has the reward ", name, "; they have ",
+                      had.empty() ? "none" : absl::StrJoin(had, ", "),
+                      nearest.empty() ? "; serve it, or take it out of this key"
+                                      : absl::StrCat("; did you mean `", nearest, "`?"))});
+  }
+  return problems;
 }
 
 }  // namespace oxbow::cli

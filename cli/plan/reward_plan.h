@@ -9,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "cli/plan/resource_plan.h"
+#include "config/validate.h"
 #include "core/reward/scorer.h"
 #include "oxbow/v1/common.pb.h"
 #include "oxbow/v1/config.pb.h"
@@ -55,5 +57,12 @@ std::string RewardsText(const v1::RunConfig& config,
 // reward needs.
 absl::Status CheckMetadataKeys(const std::vector<reward::RewardFacts>& rewards,
                                const std::vector<v1::Prompt>& prompts, const std::string& file);
+
+// Asks the servers of reward.endpoints which rewards they have, side by side, each for at most
+// `timeout`. Those that do not answer, for which a run waits: warnings. Where all answer, the
+// rewards of the run that none of them has and that are not the run's own: errors, since a run ends
+// by them. Nothing without such servers.
+std::vector<config::Problem> CheckEndpoints(const v1::RewardConfig& config,
+                                            absl::Duration timeout = absl::Seconds(2));
 
 }  // namespace oxbow::cli

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan/run_plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,12 +11,13 @@
 
 #include "base/memory_limits.h"
 #include "base/sha256.h"
-#include "cli/plan/memory_check.h"
+#include "cli/plan/machine_load.h"
 #include "cli/plan/resource_plan.h"
+#include "cli/plan/validate.h"
 #include "config/run_config.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/sd3.h"
-#include "run/group_bytes.h"
+#include "run/sampling_spec.h"
 #include "services/buffer/replay_client.h"
 #include "tests/testing/scoped_directory.h"
 

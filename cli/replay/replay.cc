@@ -5,15 +5,13 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/plan/bytes_text.h"
-#include "cli/replay/replay_audit.h"
 #include "cli/replay/replay_entry.h"
-#include "cli/replay/replay_entry_text.h"
 #include "cli/replay/replay_rows.h"
+#include "cli/replay/replay_source.h"
 #include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "rpc/tls_flags.h"
 #include "services/buffer/reshard.h"
 
@@ -39,14 +37,7 @@ absl::Status List(const ReplayFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const Looked looked, Look(flags.place, flags.timeout()));
   const uint64_t limit = flags.limit == 0 ? kRowsMax : std::min(flags.limit, kRowsMax);
   OXBOW_ASSIGN_OR_RETURN(TopRows top, TopRows::By(flags.sort, flags.reverse, limit));
-  EntryId after;
-  while (true) {
-    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ReplayEntry> page,
-                           looked.source().Page(flags.table, after));
-    if (page.empty()) break;
-    for (const v1::ReplayEntry& entry : page) top.Add(RowOf(entry, looked.context));
-    after = EntryId(page.back().entry_id());
-  }
+  OXBOW_RETURN_IF_ERROR(AddRows(looked, flags.table, top));
   const uint64_t seen = top.seen();
   const std::vector<ReplayRow> rows = std::move(top).Take();
   if (flags.json()) {
@@ -86,15 +77,7 @@ void AddPlace(CLI::App& command, ReplayFlags& flags) {
                      "--data directory of a replay_buffer that is not running");
   command.add_option("--config", flags.place.config,
                      "resolved config of the run, for decay and staleness; default: beside --data");
-  command.add_option("--timeout", flags.timeout_s, "of one call to a live buffer, seconds")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-}
-
-void AddFormat(CLI::App& command, ReplayFlags& flags) {
-  command.add_option("--format", flags.format)
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  AddTimeout(command, flags.timeout_s, "of one call to a live buffer, seconds");
 }
 
 struct ReshardFlags {
@@ -128,11 +111,7 @@ void AddReshard(CLI::App& replay, int& exit_code) {
       ->delimiter(',')
       ->required();
   command->add_option("--to", flags->to, "the new ones, in order")->delimiter(',')->required();
-  command->callback([flags, &exit_code] {
-    const absl::Status status = ReshardNow(*flags);
-    if (!status.ok()) std::cerr << "oxbow replay: " << status.message() << "\n";
-    exit_code = ExitCodeOf(status);
-  });
+  command->callback([flags, &exit_code] { exit_code = Ended("replay", ReshardNow(*flags)); });
 }
 
 }  // namespace
@@ -157,14 +136,13 @@ void AddReplay(CLI::App& app, int& exit_code) {
     command->callback([flags, tls, run, &exit_code] {
       absl::Status status = rpc::UseTls(TlsOfRun(*tls, flags->place.run_dir)).status();
       if (status.ok()) status = run(*flags);
-      if (!status.ok()) std::cerr << "oxbow replay: " << status.message() << "\n";
-      exit_code = ExitCodeOf(status);
+      exit_code = Ended("replay", status);
     });
     return command;
   };
   CLI::App* list =
       add("list", "A table of entries", "Example: oxbow replay list runs/digits --sort age", List);
-  AddFormat(*list, *flags);
+  AddFormat(*list, flags->format);
   list->add_option("--table", flags->table, "best, hard_prompts or recent_groups")
       ->capture_default_str();
   list->add_option("--sort", flags->sort, "largest first; id and prompt smallest first")
@@ -175,13 +153,13 @@ void AddReplay(CLI::App& app, int& exit_code) {
   CLI::App* show =
       add("show", "Everything of one entry", "Example: oxbow replay show 6172839 runs/digits",
           ShowEntry, /*of_one=*/true);
-  AddFormat(*show, *flags);
+  AddFormat(*show, flags->format);
   CLI::App* verify =
       add("verify", "Read everything and name what is damaged",
           "Exit code: 0 all sound, 4 something is damaged, 3 nobody answers or a replay_buffer "
           "holds\nthe directory.\nExample: oxbow replay verify --data runs/digits/replay",
           Verify);
-  AddFormat(*verify, *flags);
+  AddFormat(*verify, flags->format);
   CLI::App* exported =
       add("export", "Write one entry as JSON, its picture, and its steps as a PNG strip",
           "Writes DIR/entry_ID.json, DIR/entry_ID.picture.jpg (.png where it is tiny), and the "

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/replay/replay_audit.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
+
+#include "cli/replay/replay_source.h"
 
 namespace oxbow::cli {
 namespace {

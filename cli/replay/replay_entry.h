@@ -3,14 +3,41 @@
 // take LibTorch.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cli/replay/replay_rows.h"
 #include "cli/replay/replay_source.h"
+#include "core/model/image_decoder.h"
+#include "io/image.h"
+#include "oxbow/v1/replay_buffer.pb.h"
 
 namespace oxbow::cli {
+
+// A replay entry's stored steps as images: one strip, x_i from left to right. Of videos a strip for
+// each x_i, its frames from left to right.
+//
+// Shows a latent that is an image (1 or 3 channels) as it is, others in false colours: the first
+// three channels over their largest absolute value. A decoder, if there is one, decodes them all.
+//
+// The latents of a whole entry, float32 [n, C, H, W] or [n, C, F, H, W]. kFailedPrecondition for an
+// entry without latents or with others; kInvalidArgument if the bytes do not fit dtype and shape.
+absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry);
+
+// Facts about `latents`, which LatentsOf gave for the entry; a group's are member by member.
+std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& entry);
+
+// `decoder` may be null. A group has one row per trajectory. Of long videos every n-th frame is
+// shown.
+absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageDecoder* decoder);
 
 struct ReplayFlags {
   ReplayPlace place;

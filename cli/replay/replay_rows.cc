@@ -2,16 +2,106 @@
 #include "cli/replay/replay_rows.h"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/first_part.h"
-#include "cli/plan/bytes_text.h"
+#include "cli/terminal.h"
+#include "io/picture_file.h"
+#include "rpc/convert.h"
 
 namespace oxbow::cli {
+
 namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson Number(double value) {
+  return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+}
+
+std::string ShapeText(const v1::Tensor& tensor) {
+  if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) return "none";
+  std::string type = v1::DType_Name(tensor.dtype());
+  return absl::StrCat(type.substr(type.find('_') + 1), " [", absl::StrJoin(tensor.shape(), ", "),
+                      "]");
+}
+
+OrderedJson TensorJson(const v1::Tensor& tensor) {
+  if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) return nullptr;
+  const std::string type = v1::DType_Name(tensor.dtype());
+  return {{"dtype", type.substr(type.find('_') + 1)},
+          {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())}};
+}
+
+template <typename List>
+OrderedJson NumbersJson(const List& values) {
+  OrderedJson json = OrderedJson::array();
+  for (const auto value : values) json.push_back(Number(static_cast<double>(value)));
+  return json;
+}
+
+OrderedJson RewardsJson(const v1::Trajectory& trajectory) {
+  OrderedJson rewards = OrderedJson::object();
+  for (const v1::NamedValue& reward : trajectory.rewards()) {
+    rewards[reward.name()] = Number(reward.value());
+  }
+  return rewards;
+}
+
+OrderedJson TrajectoryJson(const v1::Trajectory& trajectory) {
+  return {
+      {"sample", trajectory.sample()},
+      {"reward", trajectory.reward_failed() ? OrderedJson(nullptr) : Number(trajectory.reward())},
+      {"rewards", RewardsJson(trajectory)},
+      {"first_latent", trajectory.first_latent()},
+      {"latents", TensorJson(trajectory.latents())},
+      {"log_prob", NumbersJson(trajectory.log_prob())},
+      {"sde", std::vector<bool>(trajectory.sde().begin(), trajectory.sde().end())},
+      {"behaviour_version", std::vector<uint64_t>(trajectory.behaviour_version().begin(),
+                                                  trajectory.behaviour_version().end())},
+      {"schedule", std::to_string(trajectory.schedule_id())},
+      {"group_distance", Number(trajectory.group_distance())},
+      {"duplicate_share", Number(trajectory.duplicate_share())}};
+}
+
+std::string Line(const char* name, const std::string& value) {
+  return absl::StrFormat("%-14s %s\n", name, value);
+}
+
+// One row per step: where it starts, whether it is stochastic, its log-prob and weights.
+std::string StepsText(const v1::ReplayEntry& entry) {
+  const v1::Trajectory& trajectory = entry.trajectory();
+  const int steps = trajectory.log_prob_size();
+  if (steps == 0) return "";
+  std::string text =
+      absl::StrFormat("%6s %10s %5s %12s %9s\n", "step", "sigma", "sde", "log-prob", "version");
+  for (int i = 0; i < steps; ++i) {
+    const bool sde = i < trajectory.sde_size() && trajectory.sde(i);
+    absl::StrAppendFormat(
+        &text, "%6d %10s %5s %12s %9s\n", i,
+        i < entry.sigmas_size() ? absl::StrFormat("%.6f", entry.sigmas(i)) : "-",
+        sde ? "yes" : "no", sde ? absl::StrFormat("%.6f", trajectory.log_prob(i)) : "-",
+        i < trajectory.behaviour_version_size() ? absl::StrCat(trajectory.behaviour_version(i))
+                                                : "-");
+  }
+  return text;
+}
+
+// In a group the sample stands before the index.
+std::string LatentsText(const std::vector<LatentFacts>& latents, bool group) {
+  if (latents.empty()) return "";
+  std::string text = absl::StrFormat("%8s %10s %10s %10s\n", "latent", "min", "mean", "max");
+  for (const LatentFacts& latent : latents) {
+    const std::string of = group ? absl::StrCat(latent.sample, ":") : "";
+    absl::StrAppendFormat(&text, "%8s %10.4f %10.4f %10.4f%s\n",
+                          absl::StrCat(of, "x", latent.index), latent.min, latent.mean, latent.max,
+                          latent.finite ? "" : "  NOT FINITE");
+  }
+  return text;
+}
 
 // The oldest policy version that took a step of the entry's trajectories.
 std::optional<uint64_t> OldestVersion(const v1::ReplayEntry& entry) {
@@ -41,6 +131,103 @@ std::string Cell(const std::optional<double>& value, int digits) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json RowJson(const ReplayRow& row) {
+  OrderedJson json = {
+      {"entry", std::to_string(row.entry)},
+      {"prompt", row.prompt},
+      {"reward", Number(row.reward)},
+      {"priority", row.priority.has_value() ? Number(*row.priority) : OrderedJson(nullptr)},
+      {"birth_step", row.birth},
+      {"age_steps", row.age},
+      {"uses", row.uses}};
+  json["last_used_step"] = row.uses > 0 ? OrderedJson(row.last_used) : OrderedJson(nullptr);
+  json["staleness_steps"] =
+      row.staleness.has_value() ? Number(*row.staleness) : OrderedJson(nullptr);
+  json["bytes"] = row.bytes;
+  return json;
+}
+
+nlohmann::ordered_json EntryJson(const v1::ReplayEntry& entry, const ReplayRow& row,
+                                 const std::vector<LatentFacts>& latents) {
+  OrderedJson json = RowJson(row);
+  json["table"] = entry.table().empty() ? "best" : entry.table();
+  json["group"] = std::to_string(entry.group_id());
+  json["prompt_id"] = std::to_string(entry.prompt().id());
+  json["metadata"] = entry.prompt().metadata_json();
+  json["conditioning"] = OrderedJson::object();
+  for (const rpc::PartHeld& part : rpc::PartsOf(entry.conditioning())) {
+    json["conditioning"][part.name] = TensorJson(*part.tensor);
+  }
+  json["sigmas"] = NumbersJson(entry.sigmas());
+  json["trajectory"] = TrajectoryJson(entry.trajectory());
+  if (entry.has_group()) {
+    json["members"] = OrderedJson::array();
+    for (const v1::Trajectory& member : entry.group().trajectories()) {
+      json["members"].push_back(TrajectoryJson(member));
+    }
+  }
+  const std::string& picture = entry.trajectory().picture();
+  const auto seen = io::FactsOfPicture(picture);
+  json["picture"] = !seen ? OrderedJson(nullptr)
+                          : OrderedJson({{"format", seen->extension},
+                                         {"width", seen->width},
+                                         {"height", seen->height},
+                                         {"bytes", picture.size()}});
+  json["latents"] = OrderedJson::array();
+  for (const LatentFacts& latent : latents) {
+    json["latents"].push_back({{"sample", latent.sample},
+                               {"index", latent.index},
+                               {"min", Number(latent.min)},
+                               {"mean", Number(latent.mean)},
+                               {"max", Number(latent.max)},
+                               {"finite", latent.finite}});
+  }
+  return json;
+}
+
+std::string EntryText(const v1::ReplayEntry& entry, const ReplayRow& row,
+                      const std::vector<LatentFacts>& latents) {
+  const v1::Trajectory& trajectory = entry.trajectory();
+  std::string text = Line("entry", absl::StrCat(row.entry));
+  text += Line("table", entry.table().empty() ? "best" : entry.table());
+  text += Line("prompt", absl::StrCat(entry.prompt().text(), "  (id ", entry.prompt().id(), ")"));
+  if (!entry.prompt().metadata_json().empty()) {
+    text += Line("metadata", entry.prompt().metadata_json());
+  }
+  text += Line("reward", absl::StrFormat("%.6f", row.reward));
+  for (const v1::NamedValue& reward : trajectory.rewards()) {
+    text += Line("", absl::StrFormat("%s %.6f", reward.name(), reward.value()));
+  }
+  text +=
+      Line("priority", row.priority.has_value() ? absl::StrFormat("%.6f (decayed)", *row.priority)
+                                                : "unknown: name the run's config with --config");
+  text += Line("age", absl::StrCat(row.age, " steps (born in step ", row.birth, ", group ",
+                                   entry.group_id(), ", sample ", trajectory.sample(), ")"));
+  text +=
+      Line("uses",
+           row.uses == 0 ? "none" : absl::StrCat(row.uses, ", the last in step ", row.last_used));
+  if (row.staleness.has_value()) {
+    text += Line("staleness", absl::StrFormat("%.1f steps", *row.staleness));
+  }
+  text += Line("bytes", BytesText(row.bytes));
+  const auto seen = io::FactsOfPicture(trajectory.picture());
+  text +=
+      Line("picture", seen ? absl::StrCat(seen->extension, " ", seen->width, " x ", seen->height,
+                                          ", ", BytesText(trajectory.picture().size()))
+                           : "none");
+  text += Line("latents",
+               absl::StrCat(ShapeText(trajectory.latents()), " from x", trajectory.first_latent()));
+  const std::vector<rpc::PartHeld> parts = rpc::PartsOf(entry.conditioning());
+  text += Line("conditioning", absl::StrJoin(parts, ", ", [](std::string* out, const auto& part) {
+                 absl::StrAppend(out, part.name, " ", ShapeText(*part.tensor));
+               }));
+  text += Line("schedule", absl::StrCat(trajectory.schedule_id()));
+  if (entry.has_group()) {
+    text += Line("group of", absl::StrCat(entry.group().trajectories_size(), " trajectories"));
+  }
+  return text + StepsText(entry) + LatentsText(latents, entry.has_group());
+}
 
 ReplayRow RowOf(const v1::ReplayEntry& entry, const RowContext& context) {
   ReplayRow row{.entry = entry.entry_id(),
@@ -103,10 +290,9 @@ std::string RowsText(const std::vector<ReplayRow>& rows, size_t prompt_width) {
   std::string text = absl::StrFormat("%20s %8s %8s %6s %5s %6s %10s  %s\n", "entry", "reward",
                                      "priority", "age", "uses", "stale", "bytes", "prompt");
   for (const ReplayRow& row : rows) {
-    absl::StrAppend(
-        &text, absl::StrFormat("%20d %8.4f %8s %6d %5d %6s %10s  %s\n", row.entry, row.reward,
-                               Cell(row.priority, 4), row.age, row.uses, Cell(row.staleness, 1),
-                               BytesText(row.bytes), FirstPart(row.prompt, prompt_width)));
+    absl::StrAppendFormat(&text, "%20d %8.4f %8s %6d %5d %6s %10s  %s\n", row.entry, row.reward,
+                          Cell(row.priority, 4), row.age, row.uses, Cell(row.staleness, 1),
+                          BytesText(row.bytes), FirstPart(row.prompt, prompt_width));
   }
   return text;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output of `oxbow replay list`: one row per entry of a table, for people and for programs. Pure.
+// Output of `oxbow replay`, for people and for programs: one row per entry of a table (`list`), and
+// everything of one entry (`show`, `export`). Pure.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,5 +69,25 @@ class TopRows {
 
 // Prompts are cut to `prompt_width` columns.
 std::string RowsText(const std::vector<ReplayRow>& rows, size_t prompt_width = 60);
+
+// Statistics of the numbers of one stored latent.
+struct LatentFacts {
+  uint32_t sample = 0;  // The member of the group whose path it is on.
+  uint64_t index = 0;   // x_i
+  double min = 0;
+  double max = 0;
+  double mean = 0;
+  bool finite = true;
+};
+
+std::string EntryText(const v1::ReplayEntry& entry, const ReplayRow& row,
+                      const std::vector<LatentFacts>& latents);
+
+// Ids are strings: 64-bit integers do not survive every JSON reader. What is not finite is null.
+nlohmann::ordered_json EntryJson(const v1::ReplayEntry& entry, const ReplayRow& row,
+                                 const std::vector<LatentFacts>& latents);
+
+// One object of `list`.
+nlohmann::ordered_json RowJson(const ReplayRow& row);
 
 }  // namespace oxbow::cli

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <random>
 
-#include "cli/replay/replay_entry_text.h"
-
 namespace oxbow::cli {
 namespace {
 

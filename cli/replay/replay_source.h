@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where `oxbow replay` reads: a replay buffer that runs, or the directory of one that does not.
+// Where `oxbow replay` reads, and what `verify` finds there: a replay buffer that runs, or the
+// directory of one that does not.
 //
 // Changes nothing there: calls to a live buffer are List, Read, Verify and Info; a directory is
 // opened for reading, and no replay_buffer can start on it meanwhile.
@@ -51,13 +52,6 @@ class ReplaySource {
 // Entries held at a time while a table is read.
 inline constexpr uint32_t kReplayPage = 200;
 
-std::unique_ptr<ReplaySource> LiveReplay(const std::string& endpoint, absl::Duration timeout);
-
-// Entries have no priority without a decay: it is the run's, not the store's. An entry whose record
-// is damaged is found by Verify; the other calls are kDataLoss then.
-absl::StatusOr<std::unique_ptr<ReplaySource>> StoredReplay(
-    const std::filesystem::path& directory, const std::optional<replay::Decay>& decay);
-
 struct ReplayPlace {
   std::string buffer;  // Exactly one of these three is set.
   std::string data;
@@ -85,5 +79,36 @@ struct Looked {
 
 // The errors of OpenReplay and Info.
 absl::StatusOr<Looked> Look(const ReplayPlace& place, absl::Duration timeout);
+
+// Adds the rows of all entries of a table.
+absl::Status AddRows(const Looked& looked, const std::string& table, TopRows& rows);
+
+// `oxbow replay verify`: reads everything that a replay buffer holds, page by page, and names what
+// is not sound.
+//
+// Finds what is wrong with an entry by itself (services/buffer/verification.h), and two live
+// entries of one prompt in the table `best`. A live buffer changes while it is read, so a pair that
+// was seen on two pages counts only if both are still there.
+struct ReplayFinding {
+  uint64_t entry = 0;
+  std::string table;
+  std::string problem;
+};
+
+struct ReplayAudit {
+  uint64_t entries = 0;  // Checked, of all tables, retired ones included.
+  uint64_t bytes = 0;
+  uint64_t damaged = 0;                 // Entries with a finding.
+  std::vector<ReplayFinding> findings;  // At most `findings_max` of them.
+  bool sound() const { return damaged == 0; }
+};
+
+inline constexpr size_t kFindingsMax = 1000;
+
+// Memory: two integers an entry, and the findings.
+absl::StatusOr<ReplayAudit> AuditReplay(ReplaySource& source, size_t findings_max = kFindingsMax);
+
+std::string AuditText(const ReplayAudit& audit, const std::string& source);
+std::string AuditJson(const ReplayAudit& audit, const std::string& source);
 
 }  // namespace oxbow::cli

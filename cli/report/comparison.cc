@@ -3,22 +3,28 @@
 
 #include <google/protobuf/message.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/file.h"
 #include "base/first_part.h"
 #include "base/statistics.h"
 #include "base/status_macros.h"
+#include "cli/commands.h"
 #include "cli/report/run_summary.h"
+#include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "config/run_config.h"
 #include "config/yaml_message.h"
 #include "io/metrics_file.h"
@@ -26,14 +32,30 @@
 #include "io/report/html.h"
 #include "io/report/report.h"
 #include "io/report/sheets.h"
-#include "io/report/sprite.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
 #include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
+
 namespace {
+
+struct CompareFlags {
+  std::vector<std::string> runs;
+  std::string out = "comparison.html";
+};
+
+absl::Status Compare(const CompareFlags& flags) {
+  const std::vector<std::filesystem::path> run_dirs(flags.runs.begin(), flags.runs.end());
+  OXBOW_RETURN_IF_ERROR(CheckPlace(flags.out));
+  OXBOW_ASSIGN_OR_RETURN(const std::string page, ComparisonPage(run_dirs, flags.out));
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.out, page));
+  std::cout << DifferencesText(run_dirs) << "\n";
+  if (const std::string apart = RewardsApart(run_dirs); !apart.empty()) std::cout << apart << "\n";
+  std::cout << flags.out << "\n";
+  return absl::OkStatus();
+}
 
 namespace fs = std::filesystem;
 namespace pb = google::protobuf;
@@ -297,19 +319,7 @@ std::string DifferencesText(const std::vector<fs::path>& run_dirs) {
     }
   }
   if (rows.size() == 1) return "the settings are the same\n";
-  std::vector<size_t> widths(rows[0].size());
-  for (const std::vector<std::string>& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const std::vector<std::string>& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      absl::StrAppendFormat(&line, "%-*s", static_cast<int>(widths[i] + 2), row[i]);
-    }
-    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
-  }
-  return text;
+  return TableText(rows);
 }
 
 absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs,
@@ -325,6 +335,19 @@ absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs
                   absl::StrCat("<h1>Runs compared</h1>", Overview(runs),
                                Settings(runs, DifferencesOf(run_dirs)),
                                Charts(runs, RewardsApart(run_dirs)), ComparedPictures(runs, page)));
+}
+
+void AddCompare(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<CompareFlags>();  // Lives as long as the callback below.
+  CLI::App* const command =
+      app.add_subcommand("compare", "Write a page that shows runs side by side");
+  command->footer("Prints the settings that differ. Example: oxbow compare runs/a runs/b");
+  command->add_option("RUN_DIR", flags->runs, "directories of runs")
+      ->transform(RunNamed)
+      ->required()
+      ->expected(2, 8);
+  command->add_option("--out", flags->out, "the page")->capture_default_str();
+  command->callback([flags, &exit_code] { exit_code = Ended("compare", Compare(*flags)); });
 }
 
 }  // namespace oxbow::cli

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report/live_page.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "cli/report/watch_server.h"
 #include "tests/testing/made_up_run.h"
 #include "tests/testing/scoped_directory.h"
 

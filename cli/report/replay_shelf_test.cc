@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report/replay_shelf.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "cli/report/watch_server.h"
 #include "io/image.h"
 #include "io/picture_file.h"
 #include "services/buffer/entry_conversion.h"

@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/run_summary.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iostream>
+#include <memory>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/exit_code.h"
 #include "base/first_part.h"
 #include "base/nearest_name.h"
-#include "base/status_macros.h"
-#include "cli/run/child_log.h"
-#include "io/report/report.h"
+#include "cli/commands.h"
+#include "cli/run/child_process.h"
+#include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
 #include "run/run_lock.h"
-#include "run/start_record.h"
-#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -206,56 +211,55 @@ namespace {
 // Where nobody wrote why a run ended, its learner's last line says when that was, and in what.
 std::string LastLine(const RunSummary& run, const fs::path& run_dir) {
   if (!run.ended || run.ended->end != run::RunEnd::kUnsaid) return "";
-  const std::string line = LogTail(run_dir / "logs" / "learner.log", 1);
+  const fs::path log = run_dir / "logs" / "learner.log";
+  const std::string line = LogTail(log, 1);
   if (line.empty()) return "";
-  return absl::StrCat("last line  ", FirstPart(line, kLineShown), " (",
-                      (run_dir / "logs" / "learner.log").string(), ")\n");
+  return absl::StrCat(FirstPart(line, kLineShown), " (", log.string(), ")");
 }
 
 }  // namespace
 
 std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
-  std::string text =
-      absl::StrCat("run        ", run.name, "  (", run.state(), ", ",
-                   absl::FormatTime("%Y-%m-%d %H:%M UTC", run.changed, absl::UTCTimeZone()), ")\n",
-                   run.ended && (run.state() != "done" || !run.ended->reason.empty())
-                       ? absl::StrCat("ended      ", run::EndText(*run.ended), "\n")
-                       : "",
-                   LastLine(run, run_dir), "progress   step ", run.step);
-  if (run.steps_total > 0) absl::StrAppend(&text, "/", run.steps_total);
-  text += "\n";
+  const auto at = [](absl::Time time) {
+    return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
+  };
+  const bool says_end = run.ended && (run.state() != "done" || !run.ended->reason.empty());
+  std::string text = absl::StrCat(
+      LabelledLine("run", absl::StrCat(run.name, "  (", run.state(), ", ", at(run.changed), ")")),
+      LabelledLine("ended", says_end ? run::EndText(*run.ended) : ""),
+      LabelledLine("last line", LastLine(run, run_dir)),
+      LabelledLine("progress",
+                   absl::StrCat("step ", run.step,
+                                run.steps_total > 0 ? absl::StrCat("/", run.steps_total) : "")));
   if (run.last) {
-    absl::StrAppend(&text, "held-out   ", io::Number(run.first->y), " -> ", io::Number(run.last->y),
-                    ", best ", io::Number(run.best->y), " at step ",
-                    static_cast<uint64_t>(run.best->x), "\n");
+    text += LabelledLine(
+        "held-out",
+        absl::StrCat(io::Number(run.first->y), " -> ", io::Number(run.last->y), ", best ",
+                     io::Number(run.best->y), " at step ", static_cast<uint64_t>(run.best->x)));
   }
-  if (const std::string failed = FailedText(run); !failed.empty()) {
-    absl::StrAppend(&text, "failed     ", failed, "\n");
-  }
-  if (const std::string unscored = UnscoredText(run); !unscored.empty()) {
-    absl::StrAppend(&text, "unscored   ", unscored, "\n");
-  }
+  absl::StrAppend(&text, LabelledLine("failed", FailedText(run)),
+                  LabelledLine("unscored", UnscoredText(run)));
   if (run.best_checkpoint) {
-    absl::StrAppendFormat(&text, "best       checkpoint of step %d, %s %.4g (--checkpoint best)\n",
-                          run.best_checkpoint->step, run.best_checkpoint->metric,
-                          run.best_checkpoint->value);
+    text +=
+        LabelledLine("best", absl::StrFormat("checkpoint of step %d, %s %.4g (--checkpoint best)",
+                                             run.best_checkpoint->step, run.best_checkpoint->metric,
+                                             run.best_checkpoint->value));
   }
   absl::StrAppend(&text, "\n", io::VerdictText(run.verdict), "\n");
   std::error_code ignored;
-  if (fs::exists(run_dir / "report.html", ignored)) {
-    absl::StrAppend(&text, "report     ", (run_dir / "report.html").string(), "\n");
-  }
+  const fs::path report = run_dir / "report.html";
+  if (fs::exists(report, ignored)) text += LabelledLine("report", report.string());
   const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
   const auto say = [&](const char* label, const run::StartRecord& start) {
-    absl::StrAppend(&text, label, start.command, "  (",
-                    absl::FormatTime("%Y-%m-%d %H:%M UTC", start.time, absl::UTCTimeZone()), ")\n");
+    text += LabelledLine(label, absl::StrCat(start.command, "  (", at(start.time), ")"));
   };
-  if (!starts.empty()) say("started    ", starts.front());
-  if (starts.size() > 1) say("resumed    ", starts.back());
-  absl::StrAppend(&text, "go on      ",
-                  run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir),
-                  run.step >= run.steps_total ? " --set run.steps=N" : "", "\n");
-  return text;
+  if (!starts.empty()) say("started", starts.front());
+  if (starts.size() > 1) say("resumed", starts.back());
+  const std::string command =
+      run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir);
+  return text + LabelledLine(
+                    "go on",
+                    absl::StrCat(command, run.step >= run.steps_total ? " --set run.steps=N" : ""));
 }
 
 std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {
@@ -279,6 +283,42 @@ std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {
                           best, AgeText(now - run.changed), WordsOn(run));
   }
   return text;
+}
+
+void AddRuns(CLI::App& app, int& exit_code) {
+  CLI::App* const command =
+      app.add_subcommand("runs", "List runs: state, held-out reward, age, verdict");
+  command->footer("Example: oxbow runs\nThe run that logged a step last comes first.");
+  const auto directory = std::make_shared<std::string>("runs");
+  command->add_option("DIR", *directory, "directory of runs")->capture_default_str();
+  command->callback([directory, &exit_code] {
+    if (!std::filesystem::is_directory(*directory)) {
+      std::cerr << "oxbow runs: no such directory: " << *directory << "\n";
+      exit_code = kExitUsage;
+      return;
+    }
+    const std::vector<RunSummary> runs = RunsIn(*directory);
+    if (runs.empty()) std::cerr << "oxbow runs: no run in " << *directory << "\n";
+    if (!runs.empty()) std::cout << RunsText(runs, absl::Now());
+    exit_code = kExitOk;
+  });
+}
+
+void AddReport(CLI::App& app, int& exit_code) {
+  CLI::App* const command =
+      app.add_subcommand("report", "Write report.html of a run, finished or in progress");
+  command->footer("Example: oxbow report runs/digits");
+  // Shared: the callback lives in the App and outlives this call.
+  const auto run_dir = std::make_shared<std::string>();
+  AddRunDirectory(*command, *run_dir, "directory of the run, with metrics.jsonl in it")->required();
+  command->callback([run_dir, &exit_code] {
+    absl::Status status = FindRun(*run_dir);
+    if (status.ok()) {
+      status = io::WriteReport(*run_dir, learner::FactsOfRun(*run_dir, run::IsLive(*run_dir)));
+    }
+    exit_code = Ended("report", status);
+    if (status.ok()) std::cout << (fs::path(*run_dir) / "report.html").string() << "\n";
+  });
 }
 
 }  // namespace oxbow::cli

@@ -12,9 +12,9 @@
 #include "absl/time/time.h"
 #include "io/failure_words.h"
 #include "io/metrics_file.h"
-#include "io/report/run_reading.h"
+#include "io/report/report.h"
 #include "io/report/verdict.h"
-#include "run/end_record.h"
+#include "run/run_record.h"
 #include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "config/run_config.h"
 #include "run/run_lock.h"
-#include "run/start_record.h"
+#include "run/run_record.h"
 #include "tests/testing/own_memory.h"
 #include "tests/testing/scoped_directory.h"
 

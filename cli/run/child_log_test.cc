@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/child_log.h"
+#include "cli/run/child_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

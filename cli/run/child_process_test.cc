@@ -14,7 +14,6 @@
 
 #include "absl/time/clock.h"
 #include "base/clock.h"
-#include "cli/run/child_log.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

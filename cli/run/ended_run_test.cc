@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/ended_run.h"
+#include "cli/run/rollback.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

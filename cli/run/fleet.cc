@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/fleet.h"
 
+#include <netdb.h>
 #include <signal.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -15,8 +18,6 @@
 #include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/patience.h"
-#include "base/status_macros.h"
-#include "cli/run/child_log.h"
 #include "config/memory_parts.h"
 #include "config/validate.h"
 #include "core/parallel/rank_variables.h"
@@ -25,11 +26,13 @@
 #include "rpc/channel.h"
 #include "rpc/stop_signal.h"
 #include "rpc/tls_flags.h"
-#include "run/replay_directories.h"
 #include "run/rewards.h"
 
 namespace oxbow::cli {
+
 namespace {
+
+constexpr int kPortMax = 65000;  // Reward servers take the ports behind it.
 
 constexpr absl::Duration kDrainCall = absl::Seconds(5);
 constexpr absl::Duration kLogsEvery = absl::Seconds(10);
@@ -41,17 +44,9 @@ uint32_t NumberOf(const std::string& name) {
 }
 
 const char* BinaryOf(FleetRole role) {
-  switch (role) {
-    case FleetRole::kBuffer:
-      return "replay_buffer";
-    case FleetRole::kReward:
-      return "reward_server";
-    case FleetRole::kLearner:
-      return "learner";
-    case FleetRole::kWorker:
-      return "rollout_worker";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"replay_buffer", "reward_server", "learner",
+                                           "rollout_worker"};
+  return kNames[static_cast<int>(role)];
 }
 
 // One thread per process: more threads were slower for CPU runs, and spinning OpenMP threads slow
@@ -94,18 +89,75 @@ bool Drain(const std::string& learner, const std::string& signal) {
 
 }  // namespace
 
+absl::StatusOr<JoinAddress> ParseJoinAddress(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  JoinAddress address;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 1 ||
+      address.port > kPortMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen takes HOST:PORT, with a port from 1 to ", kPortMax, ": ", text));
+  }
+  address.host = text.substr(0, colon);
+  if (address.host == "0.0.0.0" || address.host == "[::]" || address.host == "*") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen takes this machine's own address, which workers are told, not ", text));
+  }
+  return address;
+}
+
+int PortOf(const JoinAddress& address, FleetRole role, int number) {
+  if (address.port == 0) return 0;
+  if (role == FleetRole::kLearner) return address.port;
+  if (role == FleetRole::kReward) return address.port + 2 + number;
+  return role == FleetRole::kBuffer && number == 0 ? address.port + 1 : 0;
+}
+
+std::vector<std::string> AddressesOf(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return {};
+  std::vector<std::string> addresses;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    char text[NI_MAXHOST] = {};
+    if (getnameinfo(info->ai_addr, info->ai_addrlen, text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      addresses.push_back(text);
+    }
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+std::string LoopbackWarning(const std::string& host, NameLookup addresses_of) {
+  const auto is_loopback = [](const std::string& address) {
+    return rpc::IsLoopback(WithBrackets(absl::StrCat(address, ":0")));
+  };
+  if (is_loopback(host)) return "";  // As it was asked for.
+  const std::vector<std::string> addresses = addresses_of(host);
+  if (addresses.empty() || !std::all_of(addresses.begin(), addresses.end(), is_loopback)) return "";
+  return absl::StrCat(host, " is ", addresses.front(),
+                      " on this machine (/etc/hosts), where no other machine finds it; give "
+                      "--listen an address of this machine (ip -brief address)");
+}
+
+std::string JoinLine(const std::string& learner, bool tls) {
+  return absl::StrCat(
+      "workers may join: rollout_worker --learner ", learner,
+      tls ? " --tls-ca CA --tls-cert CERT --tls-key KEY (a worker's certificate)" : "");
+}
+
 std::map<std::string, FleetRole> RolesByName(const v1::RunConfig& config) {
   std::map<std::string, FleetRole> processes = {{"learner", FleetRole::kLearner}};
-  const uint32_t shards = config::UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
+  const uint32_t shards = config::ReplayBuffersOf(config);
   for (uint32_t i = 0; i < shards; ++i) {
     // Two digits: names sort as shards do.
     processes[shards == 1 ? "replay_buffer" : absl::StrFormat("replay_buffer-%02d", i)] =
         FleetRole::kBuffer;
   }
-  if (!run::OwnRewards(config.reward()).empty()) {
-    for (uint32_t i = 0; i < config.services().reward_servers(); ++i) {
-      processes[absl::StrCat("reward_server-", i)] = FleetRole::kReward;
-    }
+  for (uint32_t i = 0; i < run::RewardServersOf(config); ++i) {
+    processes[absl::StrCat("reward_server-", i)] = FleetRole::kReward;
   }
   for (uint32_t i = 0; i < config.services().rollout_workers(); ++i) {
     processes[absl::StrCat("rollout_worker-", i)] = FleetRole::kWorker;
@@ -223,16 +275,17 @@ void Fleet::CannotYet(const absl::Status& why) {
   }
 }
 
+void Fleet::Abort(const absl::Status& why) {
+  Apply(supervisor_.Abort(ExitCodeOf(why), std::string(why.message())));
+}
+
 void Fleet::Start(const std::string& name, bool resume) {
   const absl::Status held = lock_.CheckHeld();
   if (MayPass(held)) {
     CannotYet(held);
     return supervisor_.StartFailed(name);
   }
-  if (!held.ok()) {
-    Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
-    return;
-  }
+  if (!held.ok()) return Abort(held);
   if (const absl::Status fit = CheckFiles(options_.tls); !fit.ok()) {
     CannotYet(fit);
     return supervisor_.StartFailed(name);
@@ -254,10 +307,7 @@ void Fleet::Start(const std::string& name, bool resume) {
     CannotYet(process.status());
     return supervisor_.StartFailed(name);
   }
-  if (!process.ok()) {
-    Apply(supervisor_.Abort(ExitCodeOf(process.status()), std::string(process.status().message())));
-    return;
-  }
+  if (!process.ok()) return Abort(process.status());
   said_cannot_ = false;
   member.others.clear();
   member.process = *std::move(process);
@@ -370,10 +420,7 @@ void Fleet::Publish() {
   const absl::Status held = lock_.CheckHeld();
   owes_publication_ = MayPass(held);
   if (owes_publication_) return CannotYet(held);
-  if (!held.ok()) {
-    Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
-    return;
-  }
+  if (!held.ok()) return Abort(held);
   published_ = true;
   std::vector<run::ServiceEndpoint> endpoints;
   for (const auto& [name, member] : members_) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/progress_line.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "cli/run/run_display.h"
+#include "cli/terminal.h"
 
 namespace oxbow::cli {
 namespace {

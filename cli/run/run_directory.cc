@@ -6,20 +6,18 @@
 #include <set>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "config/copy_target.h"
-#include "config/fingerprint.h"
+#include "config/file_paths.h"
 #include "config/memory_parts.h"
 #include "io/diffusers_directory.h"
 #include "io/model_digest.h"
-#include "run/end_record.h"
 #include "run/prompt_files.h"
+#include "run/run_record.h"
 #include "services/learner/checkpoint/checkpoint_copier.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 
@@ -242,25 +240,11 @@ absl::StatusOr<Locks> TakeLocks(const fs::path& run_dir) {
   return Locks{std::move(run), std::move(learner)};
 }
 
-}  // namespace
-
-bool HasRun(const fs::path& run_dir) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
-    if (!run::IsLockFile(entry.path().filename())) return true;
-  }
-  return false;
-}
-
-void KeepMemory(const fs::path& run_dir, config::ResolvedConfig& resolved) {
-  if (!resolved.chosen_memory) return;
-  const auto before = config::LoadResolved(run_dir / kResolvedConfig);
-  if (!before.ok() || before->model().memory() == config::kMemoryAuto) return;
-  resolved.config.mutable_model()->set_memory(before->model().memory());
-  resolved.provenance["model.memory"] = "an earlier start of the run";
-  resolved.chosen_memory = false;
-}
-
+// Whether a run may go on with other settings. kInvalidArgument names each setting that must not
+// change and did, with both values and the source of the new one; or a model or training prompts
+// that are others than the checkpoint's, wherever they lie; or says that more steps are done than
+// run.steps. A run that never had a checkpoint starts over and may change all; kDataLoss (exit code
+// 4) if it has lost them.
 absl::Status CheckResume(const fs::path& run_dir, const config::ResolvedConfig& resolved) {
   const std::optional<uint64_t> done = StepsDone(run_dir);
   if (!done.has_value()) return learner::CheckNotLost(run_dir);
@@ -278,6 +262,25 @@ absl::Status CheckResume(const fs::path& run_dir, const config::ResolvedConfig& 
       "the run has ", *done, " steps already: raise run.steps, or go back with `oxbow rollback`; ",
       "run.steps is ", resolved.config.run().steps(), " (",
       SourceOf(resolved.provenance, "run.steps"), ")"));
+}
+
+}  // namespace
+
+bool HasRun(const fs::path& run_dir) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
+    if (!run::IsLockFile(entry.path().filename())) return true;
+  }
+  return false;
+}
+
+void KeepMemory(const fs::path& run_dir, config::ResolvedConfig& resolved) {
+  if (!resolved.chosen_memory) return;
+  const auto before = config::LoadResolved(run_dir / kResolvedConfig);
+  if (!before.ok() || before->model().memory() == config::kMemoryAuto) return;
+  resolved.config.mutable_model()->set_memory(before->model().memory());
+  resolved.provenance["model.memory"] = "an earlier start of the run";
+  resolved.chosen_memory = false;
 }
 
 absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, EarlierRun earlier,

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "config/changed_keys.h"
+#include "config/fingerprint.h"
 #include "config/run_config.h"
 #include "run/run_lock.h"
 
@@ -47,13 +47,5 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(
 
 // Takes model.memory as an earlier start of the run has chosen it, where `resolved` is to choose.
 void KeepMemory(const std::filesystem::path& run_dir, config::ResolvedConfig& resolved);
-
-// Whether a run may go on with other settings. kInvalidArgument names each setting that must not
-// change and did, with both values and the source of the new one; or a model or training prompts
-// that are others than the checkpoint's, wherever they lie; or says that more steps are done than
-// run.steps. A run that never had a checkpoint starts over and may change all; kDataLoss (exit code
-// 4) if it has lost them.
-absl::Status CheckResume(const std::filesystem::path& run_dir,
-                         const config::ResolvedConfig& resolved);
 
 }  // namespace oxbow::cli

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
-#include "run/end_record.h"
+#include "run/run_record.h"
 #include "services/learner/checkpoint/checkpoint_manifest.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"

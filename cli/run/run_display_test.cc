@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "cli/terminal.h"
 #include "io/failure_words.h"
 #include "tests/testing/scoped_directory.h"
 

@@ -20,12 +20,11 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/report/run_summary.h"
-#include "cli/run/progress_line.h"
 #include "cli/run/run_display.h"
 #include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "core/lease/worker_book.h"
 #include "metrics/step_metrics.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
@@ -74,7 +73,7 @@ std::string TroubleOfProcesses(const std::string& run_dir, const std::string& pr
   for (const run::ServiceEndpoint& service :
        services.ok() ? *services : std::vector<run::ServiceEndpoint>()) {
     if (service.trouble.empty() || !absl::StartsWith(service.name, prefix)) continue;
-    absl::StrAppend(&text, "process    ", service.name, " ", service.trouble, "\n");
+    text += LabelledLine("process", absl::StrCat(service.name, " ", service.trouble));
   }
   return text;
 }
@@ -205,7 +204,7 @@ std::string RewardLine(const v1::StatusResponse& status) {
     absl::StrAppend(&line, line.empty() ? "" : "; ",
                     absl::StrFormat("%.0f %% of groups without a signal", 100 * *equal));
   }
-  return line.empty() ? "" : absl::StrCat("rewards    ", line, "\n");
+  return LabelledLine("rewards", line);
 }
 
 std::string BufferLine(const v1::StatusResponse& status) {
@@ -214,13 +213,13 @@ std::string BufferLine(const v1::StatusResponse& status) {
   if (*attached == 0) return "replay     the buffer is away, training goes on without it\n";
   std::string line = "replay     ";
   if (const auto size = Metric(status, metric::kBufferSize)) {
-    absl::StrAppend(&line, absl::StrFormat("%.0f entries", *size));
+    absl::StrAppendFormat(&line, "%.0f entries", *size);
   }
   if (const auto age = Metric(status, metric::kBufferAgeMean)) {
-    absl::StrAppend(&line, absl::StrFormat(", %.1f steps old", *age));
+    absl::StrAppendFormat(&line, ", %.1f steps old", *age);
   }
   if (const auto reward = Metric(status, metric::kBufferRawRewardMean)) {
-    absl::StrAppend(&line, absl::StrFormat(", reward %.3f", *reward));
+    absl::StrAppendFormat(&line, ", reward %.3f", *reward);
   }
   return line + "\n";
 }
@@ -228,32 +227,29 @@ std::string BufferLine(const v1::StatusResponse& status) {
 std::string CopiesLine(const v1::StatusResponse& status) {
   const auto failed = Metric(status, metric::kCheckpointCopiesFailed);
   if (!failed.has_value() || *failed == 0) return "";
-  return absl::StrFormat(
-      "copies     %.0f copies of checkpoints failed: the learner's log says why\n", *failed);
+  return LabelledLine(
+      "copies",
+      absl::StrFormat("%.0f copies of checkpoints failed: the learner's log says why", *failed));
 }
 
 // Failures, and the samples that were left out because they have no score.
 std::string TroubleText(const v1::StatusResponse& status) {
-  std::string text;
-  if (const std::string trouble = TroubleOf(status); !trouble.empty()) {
-    absl::StrAppend(&text, "trouble    ", trouble, "\n");
-  }
+  std::string text = LabelledLine("trouble", TroubleOf(status));
   if (Metric(status, metric::kEvalFailed)) {
     const v1::Failure& failure = status.last_failure();
-    absl::StrAppend(&text, "failed     the last evaluation",
-                    failure.what() == "evaluation" ? absl::StrCat(": ", failure.reason()) : "",
-                    "\n");
+    const bool known = failure.what() == "evaluation";
+    text += LabelledLine("failed", absl::StrCat("the last evaluation", known ? ": " : "",
+                                                known ? failure.reason() : ""));
   }
-  for (const std::string& notice : status.notices()) {
-    absl::StrAppend(&text, "notice     ", notice, "\n");
-  }
+  for (const std::string& notice : status.notices()) text += LabelledLine("notice", notice);
   if (status.samples_unscored() > 0) {
-    absl::StrAppend(&text, "unscored   ", status.samples_unscored(),
-                    " samples dropped: a reward server answered without a score\n");
+    text += LabelledLine(
+        "unscored", absl::StrCat(status.samples_unscored(),
+                                 " samples dropped: a reward server answered without a score"));
   }
   if (status.prompts_quarantined() > 0) {
-    absl::StrAppend(&text, "quarantine ", status.prompts_quarantined(),
-                    " prompts have images without a score\n");
+    text += LabelledLine("quarantine", absl::StrCat(status.prompts_quarantined(),
+                                                    " prompts have images without a score"));
   }
   for (int i = 0; i < std::min(status.quarantined_size(), kQuarantinedShown); ++i) {
     const v1::QuarantinedPrompt& prompt = status.quarantined(i);
@@ -263,48 +259,34 @@ std::string TroubleText(const v1::StatusResponse& status) {
   return text;
 }
 
-// A line for each member of another build than the learner's.
-std::string VersionsText(const v1::StatusResponse& status) {
-  std::string text;
-  const auto add = [&](const std::string& member, const std::string& version) {
-    if (version.empty() || version == status.version()) return;
-    absl::StrAppend(&text, "version    ", member, " is oxbow ", version, ", the learner oxbow ",
-                    status.version(), "\n");
-  };
-  for (const v1::RankStatus& rank : status.ranks()) {
-    add(absl::StrCat("rank ", rank.rank()), rank.version());
-  }
-  for (const v1::WorkerStatus& worker : status.workers()) {
-    add(worker.worker_id(), worker.version());
-  }
-  return text;
-}
-
 std::string PeersText(const v1::StatusResponse& status) {
-  std::string text = VersionsText(status);
+  std::string text;
+  for (const std::string& other : OtherVersions(status)) {
+    text += LabelledLine("version", absl::StrCat(other, ", the learner oxbow ", status.version()));
+  }
   for (const v1::RankStatus& rank : status.ranks()) {
-    absl::StrAppend(&text,
-                    absl::StrFormat("rank %-5d seen %.1f s ago, metrics at %s\n", rank.rank(),
-                                    rank.seconds_since_seen(), rank.metrics_endpoint()));
+    absl::StrAppendFormat(&text, "rank %-5d seen %.1f s ago, metrics at %s\n", rank.rank(),
+                          rank.seconds_since_seen(), rank.metrics_endpoint());
   }
   if (status.workers().empty()) {
     return text + "no worker is connected: rollout_worker --learner HOST:PORT starts one\n";
   }
-  absl::StrAppend(&text, absl::StrFormat("%-28s %8s %7s %7s %10s\n", "worker", "version", "leases",
-                                         "groups", "seen"));
+  absl::StrAppendFormat(&text, "%-28s %8s %7s %7s %10s\n", "worker", "version", "leases", "groups",
+                        "seen");
   for (const v1::WorkerStatus& worker : status.workers()) {
-    absl::StrAppend(&text, absl::StrFormat("%-28s %8d %7d %7d %8.1f s\n", worker.worker_id(),
-                                           worker.policy_version(), worker.leases(),
-                                           worker.groups_done(), worker.seconds_since_seen()));
+    absl::StrAppendFormat(&text, "%-28s %8d %7d %7d %8.1f s\n", worker.worker_id(),
+                          worker.policy_version(), worker.leases(), worker.groups_done(),
+                          worker.seconds_since_seen());
   }
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.failures() < lease::WorkerBook::Rule().failures_max) continue;
-    absl::StrAppend(&text, "bad        ", worker.worker_id(), ": ", worker.failures(),
-                    " leases failed one after another, ",
-                    worker.rests_seconds() > 0
-                        ? absl::StrFormat("the next in %.0f s: ", worker.rests_seconds())
-                        : "it is being tried: ",
-                    worker.failure(), "\n");
+    text += LabelledLine(
+        "bad", absl::StrCat(worker.worker_id(), ": ", worker.failures(),
+                            " leases failed one after another, ",
+                            worker.rests_seconds() > 0
+                                ? absl::StrFormat("the next in %.0f s: ", worker.rests_seconds())
+                                : "it is being tried: ",
+                            worker.failure()));
   }
   return text;
 }
@@ -345,24 +327,25 @@ std::string StatusText(const v1::StatusResponse& status, std::optional<double> s
       steps_per_second = *rate / images;
     }
   }
-  std::string text = absl::StrCat("run        ", status.run_name(), "  (epoch ", status.epoch(),
-                                  ", ", ClockText(status.wall_seconds()), ")\n");
-  absl::StrAppend(&text, "progress   ",
-                  ProgressLine(status, steps_per_second, static_cast<uint64_t>(images)), "\n");
-  absl::StrAppend(&text, "doing      ", status.phase(),
-                  absl::StrFormat(", last step %.1f s ago\n", status.seconds_since_step()));
-  if (const std::string limit = Bottleneck(status); !limit.empty()) {
-    absl::StrAppend(&text, "limit      ", limit, "\n");
-  }
-  absl::StrAppend(&text, RewardLine(status), "weights    version ", status.policy_version(),
-                  ", published ", status.published_version(), "\n");
-  absl::StrAppend(&text, "groups     ", status.groups_running(), " running",
-                  absl::StrFormat(" (the oldest for %.1f s), %d ready\n",
-                                  status.lease_age_max_seconds(), status.groups_ready()));
+  std::string text = absl::StrCat(
+      LabelledLine("run", absl::StrCat(status.run_name(), "  (epoch ", status.epoch(), ", ",
+                                       ClockText(status.wall_seconds()), ")")),
+      LabelledLine("progress",
+                   ProgressLine(status, steps_per_second, static_cast<uint64_t>(images))),
+      LabelledLine("doing", absl::StrFormat("%s, last step %.1f s ago", status.phase(),
+                                            status.seconds_since_step())),
+      LabelledLine("limit", Bottleneck(status)), RewardLine(status),
+      LabelledLine("weights", absl::StrCat("version ", status.policy_version(), ", published ",
+                                           status.published_version())),
+      LabelledLine(
+          "groups",
+          absl::StrFormat("%d running (the oldest for %.1f s), %d ready", status.groups_running(),
+                          status.lease_age_max_seconds(), status.groups_ready())));
   if (status.leases_expired() + status.leases_speculated() + status.groups_discarded() > 0) {
-    absl::StrAppend(&text, "leases     ", status.leases_expired(), " expired, ",
-                    status.leases_speculated(), " of stragglers given twice; ",
-                    status.groups_discarded(), " results discarded\n");
+    text += LabelledLine(
+        "leases", absl::StrCat(status.leases_expired(), " expired, ", status.leases_speculated(),
+                               " of stragglers given twice; ", status.groups_discarded(),
+                               " results discarded"));
   }
   return absl::StrCat(text, BufferLine(status), CopiesLine(status), TroubleText(status),
                       PeersText(status));
@@ -401,20 +384,14 @@ void AddStatus(CLI::App& app, int& exit_code) {
       ->expected(0, 1)
       ->default_str("2")
       ->check(CLI::Range(0.1, 3600.0));
-  command->add_option("--format", flags->format)
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
-  command->add_option("--timeout", flags->timeout_s, "timeout of one call, in seconds")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  AddFormat(*command, flags->format);
+  AddTimeout(*command, flags->timeout_s, "timeout of one call, in seconds");
   rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] {
-    const absl::Status status =
-        flags->endpoint.empty() && flags->run_dir.empty()
-            ? absl::InvalidArgumentError("name a run: runs/NAME or --addr HOST:PORT")
-            : Show(*flags);
-    if (!status.ok()) std::cerr << "oxbow status: " << status.message() << "\n";
-    exit_code = ExitCodeOf(status);
+    exit_code = Ended("status",
+                      flags->endpoint.empty() && flags->run_dir.empty()
+                          ? absl::InvalidArgumentError("name a run: runs/NAME or --addr HOST:PORT")
+                          : Show(*flags));
   });
 }
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "cli/run/progress_line.h"
+#include "cli/run/run_display.h"
 #include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::cli {

@@ -3,12 +3,12 @@
 
 #include <signal.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/exit_code.h"
+#include "cli/terminal.h"
 
 namespace oxbow::cli {
 namespace {

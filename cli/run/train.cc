@@ -15,20 +15,18 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/model/start_from.h"
-#include "cli/oncall/run_checks.h"
+#include "cli/model/trained_part.h"
+#include "cli/oncall/doctor.h"
 #include "cli/plan/check_files.h"
 #include "cli/plan/machine_load.h"
-#include "cli/plan/memory_check.h"
-#include "cli/plan/reward_endpoints.h"
 #include "cli/plan/reward_plan.h"
 #include "cli/report/run_summary.h"
 #include "cli/run/fleet.h"
-#include "cli/run/join_address.h"
 #include "cli/run/run_directory.h"
 #include "cli/run/run_display.h"
 #include "cli/run/status.h"
 #include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "cli/version.h"
 #include "config/memory_parts.h"
 #include "config/run_config.h"
@@ -42,10 +40,9 @@
 #include "rpc/stop_signal.h"
 #include "rpc/tls.h"
 #include "rpc/tls_flags.h"
-#include "run/end_record.h"
 #include "run/model_facts.h"
 #include "run/run_lock.h"
-#include "run/start_record.h"
+#include "run/run_record.h"
 #include "run/start_weights.h"
 #include "services/learner/record/facts_of_run.h"
 
@@ -180,9 +177,7 @@ Checks WhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_d
   std::erase_if(checks,
                 [](const Check& check) { return check.name != "device"; });  // Others: said.
   needs.other_machines = SpansMachines(resolved.config);
-  for (Check& check : CheckMachine(run_dir, {}, needs, absl::InfiniteDuration())) {
-    checks.push_back(std::move(check));
-  }
+  Append(CheckMachine(run_dir, {}, needs, absl::InfiniteDuration()), checks);
   std::erase_if(checks, [](const Check& check) { return check.verdict == Grade::kOk; });
   return checks;
 }
@@ -205,10 +200,8 @@ absl::Status CheckRoom(const Checks& checks, EarlierRun earlier) {
 
 // The error of a reward that no server of reward.endpoints has; one that does not answer is a
 // warning, since the run waits for it.
-absl::Status CheckEndpoints(const config::ResolvedConfig& resolved) {
-  const v1::RewardConfig& reward = resolved.config.reward();
-  if (reward.endpoints().empty()) return absl::OkStatus();
-  const auto problems = EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience));
+absl::Status AskServersElsewhere(const config::ResolvedConfig& resolved) {
+  const std::vector<config::Problem> problems = CheckEndpoints(resolved.config.reward());
   for (const config::Problem& problem : problems) {
     if (problem.severity != config::Severity::kError) Warn(problem, resolved.provenance);
   }
@@ -460,7 +453,7 @@ absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
                          StartOf(flags, resolved.config));
   const Checks not_ok = WhatIsNotOk(resolved, run_dir);
   OXBOW_RETURN_IF_ERROR(CheckRoom(not_ok, earlier));
-  OXBOW_RETURN_IF_ERROR(CheckEndpoints(resolved));
+  OXBOW_RETURN_IF_ERROR(AskServersElsewhere(resolved));
   OXBOW_ASSIGN_OR_RETURN(const EnteredDirectory entered,
                          EnterRunDirectory(run_dir, earlier, resolved, [&] {
                            return start ? run::WriteStart(run_dir, *start) : absl::OkStatus();
@@ -506,8 +499,7 @@ absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
 
 // Adds the part that `train` and `resume` share.
 void AddRun(CLI::App& command, const std::shared_ptr<TrainFlags>& flags, int& exit_code) {
-  command.add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
-      ->allow_extra_args(false);
+  AddSettings(command, flags->set);
   command.add_option("--listen", flags->listen,
                      "HOST:PORT at which workers of other machines find the learner; the buffer "
                      "and the reward servers take the ports behind it");

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/first_part.h"
-#include "cli/run/progress_line.h"
 #include "cli/run/run_display.h"
+#include "cli/terminal.h"
 
 namespace oxbow::cli {
 namespace {

@@ -2,28 +2,211 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/report/run_summary.h"
 #include "cli/run_option.h"
 #include "cli/simulate/simulation_costs.h"
-#include "cli/simulate/simulation_table.h"
+#include "cli/terminal.h"
 #include "config/run_config.h"
 #include "simulate/run_model.h"
 #include "simulate/simulation.h"
 
 namespace oxbow::cli {
+
 namespace {
+
+struct SimulatedRun {
+  simulate::RunModel model;
+  simulate::Outcome outcome;
+};
+
+// 1,234 bytes as people read them: at most four characters and a unit.
+std::string Rate(double bytes_per_second) {
+  const char* units[] = {"B", "kB", "MB", "GB", "TB"};
+  int unit = 0;
+  while (bytes_per_second >= 1000 && unit < 4) {
+    bytes_per_second /= 1000;
+    ++unit;
+  }
+  return absl::StrFormat("%.3g %s/s", bytes_per_second, units[unit]);
+}
+
+double Percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
+// A row's settings beside the workers, and beside what grows with them unless it is asked for.
+std::string SettingsOf(const simulate::RunModel& m, bool with_groups) {
+  std::string text = absl::StrFormat("S %d, v %d", m.staleness_max, m.publish_every);
+  if (with_groups) absl::StrAppendFormat(&text, ", U %d", m.groups_per_step);
+  if (m.failures_per_hour > 0) absl::StrAppendFormat(&text, ", %g deaths/h", m.failures_per_hour);
+  return text;
+}
+
+nlohmann::ordered_json RowOf(const SimulatedRun& run) {
+  const simulate::RunModel& m = run.model;
+  const simulate::Outcome& o = run.outcome;
+  const double wall = o.wall_s;
+  return {{"workers", m.workers},
+          {"ranks", m.ranks},
+          {"groups_per_step", m.groups_per_step},
+          {"staleness_max", m.staleness_max},
+          {"publish_every", m.publish_every},
+          {"groups_in_flight", m.groups_in_flight},
+          {"failures_per_hour", m.failures_per_hour},
+          {"learner_failures_per_hour", m.learner_failures_per_hour},
+          {"speculation_quantile", m.stragglers.quantile},
+          {"seed", m.seed},
+          {"steps", o.steps},
+          {"wall_s", wall},
+          {"step_s", o.step_s()},
+          {"images_per_s", static_cast<double>(o.samples) / wall},
+          {"samples", o.samples},
+          {"learner_utilisation", o.utilisation()},
+          {"learner_wait_rollouts_share", o.learner.wait_rollouts_s / wall},
+          {"learner_wait_weights_share", o.learner.wait_weights_s / wall},
+          {"learner_publish_share", o.learner.publish_s / wall},
+          {"learner_other_share", o.learner.other_s / wall},
+          {"learner_down_share", (o.learner.down_s + o.learner.lost_s) / wall},
+          {"worker_sampling_share", o.sampling_s / wall / m.workers},
+          {"staleness_mean", o.staleness_mean},
+          {"staleness_max_seen", o.staleness_max},
+          {"discarded_share", o.discarded_share()},
+          {"discarded_death_s", o.discarded.death_s},
+          {"discarded_expiry_s", o.discarded.expiry_s},
+          {"discarded_duplicate_s", o.discarded.duplicate_s},
+          {"discarded_failure_s", o.discarded.failure_s},
+          {"discarded_restart_s", o.discarded.restart_s},
+          {"leases_granted", o.leases.granted},
+          {"leases_second", o.leases.second},
+          {"leases_expired", o.leases.expired},
+          {"worker_deaths", o.worker_deaths},
+          {"learner_deaths", o.learner_deaths},
+          {"steps_repeated", o.steps_repeated},
+          {"coordinator_messages_per_s", static_cast<double>(o.messages) / wall},
+          {"coordinator_busy_share", o.coordinator_busy_s / wall},
+          {"learner_egress_bytes_per_s", o.learner_egress_bytes / wall},
+          {"ingest_bytes_per_s", o.ingest_bytes / wall},
+          {"events", o.events},
+          {"limited_by", simulate::LimitOf(m, o)}};
+}
+
+// The drawing's frame, in SVG units.
+constexpr double kWidth = 640, kHeight = 320, kLeft = 50, kRight = 190, kTop = 34, kBottom = 40;
+constexpr const char* kColours[] = {"#3b6fb6", "#c2571a", "#3d8b37", "#9b3fa0",
+                                    "#b8860b", "#2a9d8f", "#8c564b", "#607080"};
+
+double AtX(double workers, double low, double high) {
+  const double share = high > low ? std::log(workers / low) / std::log(high / low) : 0.5;
+  return kLeft + share * (kWidth - kLeft - kRight);
+}
+
+double AtY(double share) { return kHeight - kBottom - share * (kHeight - kTop - kBottom); }
+
+std::string Frame(const std::vector<uint32_t>& workers, const std::string& title) {
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" "
+      "fill=\"#fff\"/>\n<text x=\"%.0f\" y=\"18\" font-size=\"14\">%s</text>\n",
+      kWidth, kHeight, kLeft, title);
+  for (const int percent : {0, 25, 50, 75, 100}) {
+    const double y = AtY(percent / 100.0);
+    absl::StrAppendFormat(&svg,
+                          "<line x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>"
+                          "<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%d %%</text>\n",
+                          kLeft, kWidth - kRight, y, y, kLeft - 6, y + 4, percent);
+  }
+  for (const uint32_t count : workers) {
+    absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%d</text>\n",
+                          AtX(count, workers.front(), workers.back()), kHeight - kBottom + 16,
+                          count);
+  }
+  absl::StrAppendFormat(&svg, "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">workers</text>\n",
+                        kWidth - kRight, kHeight - 6);
+  return svg;
+}
+
+std::string SimulationTable(const std::vector<SimulatedRun>& runs) {
+  std::string text = absl::StrFormat(
+      "%7s %5s %6s %2s %2s %9s %9s %7s %8s %8s %6s %9s %9s %10s %10s %10s  %s\n", "workers",
+      "ranks", "U", "S", "v", "s/step", "images/s", "learner", "waits:", "waits:", "worker",
+      "staleness", "discarded", "lease", "weights", "experience", "limited by");
+  absl::StrAppendFormat(&text,
+                        "%7s %5s %6s %2s %2s %9s %9s %7s %8s %8s %6s %9s %9s %10s %10s %10s\n", "",
+                        "", "", "", "", "", "", "updates", "rollouts", "weights", "busy",
+                        "mean max", "work", "messages", "out", "in");
+  for (const SimulatedRun& run : runs) {
+    const simulate::RunModel& m = run.model;
+    const simulate::Outcome& o = run.outcome;
+    absl::StrAppendFormat(
+        &text,
+        "%7d %5d %6d %2d %2d %9.4g %9.4g %5.1f %% %6.1f %% %6.1f %% %4.0f %% %5.2f %3d %7.2f %% "
+        "%8.4g/s %10s %10s  %s\n",
+        m.workers, m.ranks, m.groups_per_step, m.staleness_max, m.publish_every, o.step_s(),
+        static_cast<double>(o.samples) / o.wall_s, 100 * o.utilisation(),
+        Percent(o.learner.wait_rollouts_s, o.wall_s), Percent(o.learner.wait_weights_s, o.wall_s),
+        Percent(o.sampling_s, o.wall_s * m.workers), o.staleness_mean, o.staleness_max,
+        100 * o.discarded_share(), static_cast<double>(o.messages) / o.wall_s,
+        Rate(o.learner_egress_bytes / o.wall_s), Rate(o.ingest_bytes / o.wall_s),
+        simulate::LimitOf(m, o));
+  }
+  return text;
+}
+
+// One JSON object per line.
+std::string SimulationJson(const std::vector<SimulatedRun>& runs) {
+  std::string text;
+  for (const SimulatedRun& run : runs) absl::StrAppend(&text, RowOf(run).dump(), "\n");
+  return text;
+}
+
+// A standalone SVG: learner utilisation over workers (logarithmic), one line for each combination
+// of the other settings.
+std::string UtilisationSvg(const std::vector<SimulatedRun>& runs, const std::string& title) {
+  std::vector<uint32_t> workers;
+  std::map<std::string, std::map<uint32_t, double>> lines;
+  std::set<std::pair<std::string, uint32_t>> seen;
+  bool with_groups = false;  // Only if U differs where nothing else does.
+  for (const SimulatedRun& run : runs) {
+    with_groups |= !seen.insert({SettingsOf(run.model, false), run.model.workers}).second;
+  }
+  for (const SimulatedRun& run : runs) {
+    workers.push_back(run.model.workers);
+    lines[SettingsOf(run.model, with_groups)][run.model.workers] = run.outcome.utilisation();
+  }
+  std::sort(workers.begin(), workers.end());
+  workers.erase(std::unique(workers.begin(), workers.end()), workers.end());
+  std::string svg = Frame(workers, title);
+  size_t index = 0;
+  for (const auto& [name, points] : lines) {
+    const char* colour = kColours[index % std::size(kColours)];
+    std::string path;
+    for (const auto& [count, share] : points) {
+      absl::StrAppendFormat(&path, "%.1f,%.1f ", AtX(count, workers.front(), workers.back()),
+                            AtY(share));
+    }
+    absl::StrAppendFormat(
+        &svg,
+        "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" "
+        "stroke-width=\"2\"/>\n<text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">%s</text>\n",
+        path, colour, kWidth - kRight + 10, kTop + 16.0 * (index + 1), colour, name);
+    ++index;
+  }
+  return svg + "</svg>\n";
+}
 
 // Empty lists and absent values leave what the run, its file or the preset says.
 struct SimulationFlags {
@@ -39,28 +222,14 @@ struct SimulationFlags {
   std::vector<uint64_t> groups;
   std::vector<double> failures_per_hour;
   std::vector<double> learner_failures_per_hour;
-  std::optional<uint32_t> ranks;
   double groups_per_worker = 0;
   double workers_per_rank = 0;
-  std::optional<uint64_t> steps;
-  std::optional<uint64_t> seed;
-  std::optional<uint32_t> in_flight;
-  std::optional<uint32_t> batch;
-  std::optional<uint32_t> weight_fanout;
-  std::optional<uint32_t> reward_servers;
-  std::optional<uint64_t> checkpoint_every;
-  std::optional<double> lease_s;
-  std::optional<double> silent_share;
-  std::optional<double> speculate;
+  // Each sets in the model what a flag gives.
+  std::vector<std::function<void(simulate::RunModel&)>> rules;
   bool json = false;
   std::string svg;
   std::string write_costs;
 };
-
-template <class T>
-void Override(const std::optional<T>& flag, T& value) {
-  if (flag.has_value()) value = *flag;
-}
 
 // The model before any flag: a measured run, or a preset, with a run file's settings over it.
 absl::StatusOr<simulate::RunModel> Base(const SimulationFlags& flags, std::string& source) {
@@ -101,17 +270,7 @@ absl::StatusOr<simulate::RunModel> Base(const SimulationFlags& flags, std::strin
     absl::StrAppend(&source, "\ncosts over it from ", flags.costs_file);
   }
   for (const std::string& cost : flags.costs) OXBOW_RETURN_IF_ERROR(SetCost(cost, model.costs));
-  Override(flags.ranks, model.ranks);
-  Override(flags.steps, model.steps);
-  Override(flags.seed, model.seed);
-  Override(flags.in_flight, model.groups_in_flight);
-  Override(flags.batch, model.batch_groups_max);
-  Override(flags.weight_fanout, model.weight_fanout);
-  Override(flags.reward_servers, model.reward_servers);
-  Override(flags.checkpoint_every, model.checkpoint_every);
-  Override(flags.lease_s, model.lease_s);
-  Override(flags.silent_share, model.silent_share);
-  Override(flags.speculate, model.stragglers.quantile);
+  for (const auto& set : flags.rules) set(model);
   return model;
 }
 
@@ -196,6 +355,18 @@ void AddModelOptions(CLI::App& command, SimulationFlags& f) {
   command.add_option("--write-costs", f.write_costs, "write the costs used to this file");
 }
 
+// An option that sets one number of the model.
+template <class T>
+CLI::Option* AddRule(CLI::App& command, SimulationFlags& f, const char* name,
+                     T simulate::RunModel::*member, const char* about) {
+  return command.add_option_function<T>(
+      name,
+      [&f, member](const T& value) {
+        f.rules.emplace_back([member, value](auto& model) { model.*member = value; });
+      },
+      about);
+}
+
 void AddGridOptions(CLI::App& command, SimulationFlags& f) {
   command.add_option("--workers", f.workers, "list: 8,64,1000")->delimiter(',');
   command
@@ -217,24 +388,32 @@ void AddGridOptions(CLI::App& command, SimulationFlags& f) {
       .add_option("--learner-failures-per-hour", f.learner_failures_per_hour,
                   "list: deaths of one rank; each takes all ranks down")
       ->delimiter(',');
-  auto* ranks = command.add_option("--ranks", f.ranks, "learner ranks");
+  auto* ranks = AddRule(command, f, "--ranks", &simulate::RunModel::ranks, "learner ranks");
   command.add_option("--workers-per-rank", f.workers_per_rank, "ranks grow with the workers")
       ->excludes(ranks);
 }
 
 void AddRuleOptions(CLI::App& command, SimulationFlags& f) {
-  command.add_option("--steps", f.steps, "learner steps");
-  command.add_option("--seed", f.seed, "of durations and deaths");
-  command.add_option("--in-flight", f.in_flight, "leases a worker holds at most");
-  command.add_option("--batch", f.batch, "groups in one denoising batch; 0: all that wait");
-  command.add_option("--weight-fanout", f.weight_fanout,
-                     "copies of the weights each relay sends; 0: no relays");
-  command.add_option("--reward-servers", f.reward_servers, "0: enough");
-  command.add_option("--checkpoint-every", f.checkpoint_every, "learner steps");
-  command.add_option("--lease-seconds", f.lease_s, "without renewal a lease ends after this");
-  command.add_option("--silent-share", f.silent_share, "deaths noticed only when leases run out");
-  command.add_option("--speculate", f.speculate,
-                     "quantile of group times for second leases of stragglers; 0: none");
+  using Model = simulate::RunModel;
+  AddRule(command, f, "--steps", &Model::steps, "learner steps");
+  AddRule(command, f, "--seed", &Model::seed, "of durations and deaths");
+  AddRule(command, f, "--in-flight", &Model::groups_in_flight, "leases a worker holds at most");
+  AddRule(command, f, "--batch", &Model::batch_groups_max,
+          "groups in one denoising batch; 0: all that wait");
+  AddRule(command, f, "--weight-fanout", &Model::weight_fanout,
+          "copies of the weights each relay sends; 0: no relays");
+  AddRule(command, f, "--reward-servers", &Model::reward_servers, "0: enough");
+  AddRule(command, f, "--checkpoint-every", &Model::checkpoint_every, "learner steps");
+  AddRule(command, f, "--lease-seconds", &Model::lease_s,
+          "without renewal a lease ends after this");
+  AddRule(command, f, "--silent-share", &Model::silent_share,
+          "deaths noticed only when leases run out");
+  command.add_option_function<double>(
+      "--speculate",
+      [&f](const double& quantile) {
+        f.rules.emplace_back([quantile](Model& model) { model.stragglers.quantile = quantile; });
+      },
+      "quantile of group times for second leases of stragglers; 0: none");
   command.add_flag("--json", f.json, "one object per line");
   command.add_option("--svg", f.svg, "draw learner utilisation over workers to this file");
 }
@@ -252,11 +431,7 @@ void AddSimulate(CLI::App& app, int& exit_code) {
   AddModelOptions(*command, *flags);
   AddGridOptions(*command, *flags);
   AddRuleOptions(*command, *flags);
-  command->callback([flags, &exit_code] {
-    const absl::Status status = SimulateRun(*flags);
-    if (!status.ok()) std::cerr << "oxbow simulate: " << status.message() << "\n";
-    exit_code = ExitCodeOf(status);
-  });
+  command->callback([flags, &exit_code] { exit_code = Ended("simulate", SimulateRun(*flags)); });
 }
 
 }  // namespace oxbow::cli

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "core/parallel/ranks.h"
-#include "io/report/run_reading.h"
+#include "io/report/report.h"
 #include "rpc/server.h"
 #include "services/learner/checkpoint/checkpoint_copier.h"
 #include "services/learner/checkpoint/checkpoint_writer.h"

@@ -15,8 +15,8 @@
 #include "io/prompts/text_encoders.h"
 #include "io/report/report.h"
 #include "rpc/tls.h"
-#include "run/end_record.h"
 #include "run/endpoints_file.h"
+#include "run/run_record.h"
 #include "services/learner/learner_process.h"
 #include "services/learner/record/facts_of_run.h"
 

@@ -16,12 +16,9 @@
 #include "config/validate.h"
 #include "core/model/device.h"
 #include "rpc/convert_torch.h"
-#include "run/group_bytes.h"
-#include "run/kept_steps.h"
 #include "run/model_facts.h"
 #include "run/prompt_files.h"
 #include "run/sampling_spec.h"
-#include "run/scalar_type.h"
 #include "run/trainer_options.h"
 
 namespace oxbow::learner {

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "config/run_config.h"
-#include "run/group_bytes.h"
 #include "run/sampling_spec.h"
 #include "tests/testing/scoped_directory.h"
 

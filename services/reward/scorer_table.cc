@@ -15,7 +15,6 @@
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/file_paths.h"
-#include "config/hub_cache.h"
 #include "config/run_config.h"
 #include "core/reward/synthetic_task.h"
 #include "io/hub_id.h"

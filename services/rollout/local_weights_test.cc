@@ -13,7 +13,7 @@
 #include "core/model/policy.h"
 #include "io/tensor_torch.h"
 #include "run/loaded_model.h"
-#include "run/scalar_type.h"
+#include "run/trainer_options.h"
 #include "services/weights/snapshot_maker.h"
 #include "tests/testing/scoped_directory.h"
 

@@ -10,7 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "rpc/convert_torch.h"
 #include "run/sampling_spec.h"
-#include "run/scalar_type.h"
+#include "run/trainer_options.h"
 
 namespace oxbow::rollout {
 namespace {

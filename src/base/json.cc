@@ -21,6 +21,11 @@ bool IsNestedBeyond(std::string_view text, int depth_max) {
   return false;
 }
 
+std::string TextIn(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 std::string JsonText(const nlohmann::json& value, int indent) {
   return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }

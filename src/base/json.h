@@ -15,6 +15,9 @@ nlohmann::json ParseJson(std::string_view text);
 // parser memory. Of text that is no JSON either may be said.
 bool IsNestedBeyond(std::string_view text, int depth_max);
 
+// The text under a key of an object; empty without one, or where it is no text.
+std::string TextIn(const nlohmann::json& object, const char* key);
+
 // On one line, or with this indent. Bytes that are no UTF-8 become U+FFFD.
 std::string JsonText(const nlohmann::json& value, int indent = -1);
 

@@ -118,6 +118,14 @@ uint64_t RaiseDescriptorLimit() {
   return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? wanted : limit.rlim_cur;
 }
 
+std::string ValueIn(const std::vector<std::string>& environment, const std::string& name) {
+  const std::string start = name + "=";
+  for (const std::string& line : environment) {
+    if (line.starts_with(start)) return line.substr(start.size());
+  }
+  return "";
+}
+
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "";

@@ -54,6 +54,9 @@ absl::StatusOr<std::filesystem::path> ExecutablePath();
 // soft limit of 1024 is for programs that use select. Returns the limit that is in force.
 uint64_t RaiseDescriptorLimit();
 
+// The value of a variable in lines "NAME=value"; empty: not set.
+std::string ValueIn(const std::vector<std::string>& environment, const std::string& name);
+
 // This machine's name; empty if the system does not say.
 std::string HostName();
 

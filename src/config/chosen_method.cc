@@ -7,27 +7,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
+#include "config/yaml_message.h"
 
 namespace oxbow::config {
 namespace {
 
 namespace pb = google::protobuf;
 
-double NumberOf(const pb::Message& section, const pb::FieldDescriptor& field) {
-  const pb::Reflection& values = *section.GetReflection();
-  switch (field.cpp_type()) {
-    case pb::FieldDescriptor::CPPTYPE_DOUBLE:
-      return values.GetDouble(section, &field);
-    case pb::FieldDescriptor::CPPTYPE_BOOL:
-      return values.GetBool(section, &field) ? 1 : 0;
-    case pb::FieldDescriptor::CPPTYPE_UINT32:
-      return values.GetUInt32(section, &field);
-    case pb::FieldDescriptor::CPPTYPE_ENUM:
-      return values.GetEnumValue(section, &field) - 1;
-    default:
-      OXBOW_CHECK(false) << "a method's setting is no number: " << field.full_name();
-  }
+double NumberOf(const FieldValue& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? 1 : 0;
+  if (const double* number = std::get_if<double>(&value)) return *number;
+  if (const uint64_t* number = std::get_if<uint64_t>(&value)) return static_cast<double>(*number);
+  return std::get<const pb::EnumValueDescriptor*>(value)->number() - 1;
 }
 
 }  // namespace
@@ -49,7 +40,7 @@ std::map<std::string, double> OwnSettings(const v1::MethodConfig& method) {
   const pb::Message& section = method.GetReflection()->GetMessage(method, own);
   for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
     const pb::FieldDescriptor& field = *section.GetDescriptor()->field(i);
-    settings[std::string(field.name())] = NumberOf(section, field);
+    settings[std::string(field.name())] = NumberOf(ValueAt(section, field));
   }
   return settings;
 }

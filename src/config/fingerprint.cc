@@ -1,28 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/fingerprint.h"
 
-#include <google/protobuf/descriptor.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/check.h"
 #include "base/sha256.h"
 #include "config/memory_parts.h"
 #include "config/yaml_message.h"
 
 namespace oxbow::config {
+
 namespace {
 
 namespace pb = google::protobuf;
+
+void AddChanged(const pb::Message& before, const pb::Message& now, const std::string& prefix,
+                std::vector<ChangedKey>& changed) {
+  for (int i = 0; i < before.GetDescriptor()->field_count(); ++i) {
+    const pb::FieldDescriptor& field = *before.GetDescriptor()->field(i);
+    if (IsLeftOut(field)) continue;
+    const std::string key = absl::StrCat(prefix, field.name());
+    if (IsSection(field)) {
+      AddChanged(before.GetReflection()->GetMessage(before, &field),
+                 now.GetReflection()->GetMessage(now, &field), absl::StrCat(key, "."), changed);
+      continue;
+    }
+    ChangedKey values{key, FieldText(before, field), FieldText(now, field)};
+    if (values.before != values.now) changed.push_back(std::move(values));
+  }
+}
+
+void AddFree(const pb::Descriptor& section, const std::string& prefix,
+             std::vector<std::string>& keys) {
+  for (int i = 0; i < section.field_count(); ++i) {
+    const pb::FieldDescriptor& field = *section.field(i);
+    const std::string key = absl::StrCat(prefix, field.name());
+    if (IsComparedByContent(field)) continue;
+    if (IsLeftOut(field)) {
+      keys.push_back(IsSection(field) ? absl::StrCat(key, ".*") : key);
+    } else if (IsSection(field)) {
+      AddFree(*field.message_type(), absl::StrCat(key, "."), keys);
+    }
+  }
+}
 
 // Left out by now. A path is compared by what it leads to, unless that is for evaluation alone.
 constexpr const char* kFormerFields[] = {
@@ -67,45 +94,25 @@ std::string DoubleText(double value) {
   return text;
 }
 
-// One value of a field that holds no section; `index` counts where it is repeated, else it is -1.
-std::string ValueText(const pb::Message& message, const pb::FieldDescriptor& field, int index) {
-  const pb::Reflection& r = *message.GetReflection();
-  const bool one = index < 0;
-  switch (field.cpp_type()) {
-    case pb::FieldDescriptor::CPPTYPE_BOOL:
-      return (one ? r.GetBool(message, &field) : r.GetRepeatedBool(message, &field, index))
-                 ? "true"
-                 : "false";
-    case pb::FieldDescriptor::CPPTYPE_DOUBLE:
-      return DoubleText(one ? r.GetDouble(message, &field)
-                            : r.GetRepeatedDouble(message, &field, index));
-    case pb::FieldDescriptor::CPPTYPE_UINT64:
-      return absl::StrCat(one ? r.GetUInt64(message, &field)
-                              : r.GetRepeatedUInt64(message, &field, index));
-    case pb::FieldDescriptor::CPPTYPE_UINT32:
-      return absl::StrCat(one ? r.GetUInt32(message, &field)
-                              : r.GetRepeatedUInt32(message, &field, index));
-    case pb::FieldDescriptor::CPPTYPE_ENUM:
-      return (one ? r.GetEnum(message, &field) : r.GetRepeatedEnum(message, &field, index))->name();
-    case pb::FieldDescriptor::CPPTYPE_STRING:
-      return absl::StrCat("\"",
-                          absl::CEscape(one ? r.GetString(message, &field)
-                                            : r.GetRepeatedString(message, &field, index)),
-                          "\"");
-    default:
-      OXBOW_CHECK(false) << "a config has no field of this type: " << field.full_name();
-      return "";
+// One value of a field that holds no section.
+std::string ValueText(const FieldValue& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const double* number = std::get_if<double>(&value)) return DoubleText(*number);
+  if (const uint64_t* number = std::get_if<uint64_t>(&value)) return absl::StrCat(*number);
+  if (const std::string* text = std::get_if<std::string>(&value)) {
+    return absl::StrCat("\"", absl::CEscape(*text), "\"");
   }
+  return std::get<const pb::EnumValueDescriptor*>(value)->name();
 }
 
 // As YAML writes it, for a comparison with `unset_as`.
 std::string YamlText(const pb::Message& message, const pb::FieldDescriptor& field) {
-  const pb::Reflection& r = *message.GetReflection();
-  if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_ENUM) {
-    return EnumText(*r.GetEnum(message, &field));
+  const FieldValue value = ValueAt(message, field);
+  if (const auto* choice = std::get_if<const pb::EnumValueDescriptor*>(&value)) {
+    return EnumText(**choice);
   }
-  if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_STRING) return r.GetString(message, &field);
-  return ValueText(message, field, -1);
+  const std::string* const text = std::get_if<std::string>(&value);
+  return text != nullptr ? *text : ValueText(value);
 }
 
 // A field of a type, or a key that was one.
@@ -149,8 +156,8 @@ void AppendRepeated(const pb::Message& message, const pb::FieldDescriptor& field
     if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
       AppendSection(field.name(), r.GetRepeatedMessage(message, &field, i), indent, writing);
     } else {
-      absl::StrAppend(&writing.text, indent, field.name(), ": ", ValueText(message, field, i),
-                      "\n");
+      absl::StrAppend(&writing.text, indent, field.name(), ": ",
+                      ValueText(ValueAt(message, field, i)), "\n");
     }
   }
 }
@@ -179,7 +186,8 @@ void AppendFields(const pb::Message& message, const std::string& indent, Writing
       if (rules.unset_as() == "{}" && FingerprintText(section, writing.age).empty()) continue;
       AppendSection(field->name(), section, indent, writing);
     } else if (Enters(message, *field, rules.unset_as())) {
-      absl::StrAppend(&text, indent, field->name(), ": ", ValueText(message, *field, -1), "\n");
+      absl::StrAppend(&text, indent, field->name(), ": ", ValueText(ValueAt(message, *field)),
+                      "\n");
     }
   }
 }
@@ -226,6 +234,37 @@ std::string FingerprintText(const pb::Message& message, FingerprintAge age) {
 
 std::string FingerprintOf(const v1::RunConfig& config, FingerprintAge age) {
   return Sha256Hex(WithFormerNames(FingerprintText(AsFormerly(config), age)));
+}
+
+std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now) {
+  std::vector<ChangedKey> changed;
+  AddChanged(AsFormerly(before), AsFormerly(now), "", changed);
+  if (MemoryOf(before.model()).int8 != MemoryOf(now.model()).int8) {
+    changed.push_back({"model.memory", before.model().memory(), now.model().memory()});
+  }
+  return changed;
+}
+
+std::vector<ChangedKey> ChangedMeasures(const v1::RunConfig& before, const v1::RunConfig& now) {
+  std::vector<ChangedKey> changed;
+  const auto add = [&](const char* key, const pb::Message& a, const pb::Message& b,
+                       const char* name) {
+    const pb::FieldDescriptor& field = *a.GetDescriptor()->FindFieldByName(name);
+    ChangedKey values{absl::StrCat(key, name), FieldText(a, field), FieldText(b, field)};
+    if (values.before != values.now) changed.push_back(std::move(values));
+  };
+  add("prompts.", before.prompts(), now.prompts(), "eval");
+  add("reward.", before.reward(), now.reward(), "observed");
+  for (const char* name : {"images", "steps", "use_ema", "solver", "height", "width"}) {
+    add("eval.", before.eval(), now.eval(), name);
+  }
+  return changed;
+}
+
+std::vector<std::string> FreeKeys() {
+  std::vector<std::string> keys;
+  AddFree(*v1::RunConfig::descriptor(), "", keys);
+  return keys;
 }
 
 }  // namespace oxbow::config

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hash by which a checkpoint knows the config of its run.
+// The hash by which a checkpoint knows the config of its run, and the settings that keep a run from
+// going on.
 //
 // Two configs have the same fingerprint if runs with them are the same but for how long they are,
 // how often they evaluate and save, and where they compute and lie. Which fields those are is an
@@ -14,6 +15,7 @@
 #include <google/protobuf/message.h>
 
 #include <string>
+#include <vector>
 
 #include "oxbow/v1/config.pb.h"
 
@@ -45,5 +47,25 @@ bool IsComparedByContent(const google::protobuf::FieldDescriptor& field);
 
 // Gives `to` the values of `from` that only former fingerprints have.
 void CopyFormerFields(const v1::RunConfig& from, v1::RunConfig& to);
+
+// The settings that keep a run from going on: what makes the fingerprints of two configs differ
+// (config/fingerprint.h), by name.
+//
+// A setting that must not change over a resume, and did.
+struct ChangedKey {
+  std::string key;     // "optimizer.learning_rate"
+  std::string before;  // Values as a resolved config has them.
+  std::string now;
+};
+
+// In the schema's order; of resolved configs. Empty: a run of one goes on with the other.
+std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now);
+
+// Settings that may differ, but not without a word: evaluations before and after measure other
+// things.
+std::vector<ChangedKey> ChangedMeasures(const v1::RunConfig& before, const v1::RunConfig& now);
+
+// Keys that may differ, and sections as "eval.*"; no key of which the content must be the same.
+std::vector<std::string> FreeKeys();
 
 }  // namespace oxbow::config

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache's layout is that of huggingface_hub 1.x: refs/main holds a commit, snapshots its files.
-#include "config/hub_cache.h"
+#include "config/file_paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

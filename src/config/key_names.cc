@@ -5,7 +5,6 @@
 #include <iterator>
 #include <map>
 #include <sstream>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -16,7 +15,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/nearest_name.h"
-#include "config/changed_keys.h"
 #include "config/fingerprint.h"
 #include "config/run_config.h"
 #include "config/yaml_message.h"
@@ -94,9 +92,7 @@ const FieldDescriptor* FieldOf(const std::string& key) {
   for (std::string name; std::getline(names, name, '.');) {
     field = type == nullptr ? nullptr : type->FindFieldByName(name);
     if (field == nullptr) return nullptr;
-    const bool section =
-        field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
-    type = section ? field->message_type() : nullptr;
+    type = IsSection(*field) ? field->message_type() : nullptr;
   }
   return field;
 }
@@ -139,12 +135,6 @@ std::string TakesText(const FieldDescriptor& field, const std::string& range,
   }
   if (!range.empty()) text = absl::StrCat(text.substr(0, text.find(" from ")), ", ", range);
   return absl::StrCat(field.is_repeated() ? "a list, each " : "", text);
-}
-
-std::string SectionText(const pb::Descriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
-  return absl::StrCat("a section of ", absl::StrJoin(names, ", "));
 }
 
 struct Form {
@@ -211,22 +201,23 @@ absl::StatusOr<KeyExplanation> ExplainKey(const std::string& name) {
   }
   const DefaultLine line = LineOf(key);
   const Comment comment = ClausesOf(line.comment);
-  const bool section =
-      field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
+  const bool section = IsSection(*field);
   const std::vector<std::string> free = FreeKeys();
   const bool may_change = IsComparedByContent(*field) ||
                           std::any_of(free.begin(), free.end(), [&](const std::string& one) {
                             return one == key || (one.ends_with(".*") &&
                                                   key.starts_with(one.substr(0, one.size() - 1)));
                           });
-  return KeyExplanation{.key = key,
-                        .takes = section ? SectionText(*field->message_type())
-                                         : TakesText(*field, comment.range, comment.never),
-                        .value = section ? "" : line.value,
-                        .meaning = absl::StrJoin(comment.meaning, "; "),
-                        .recipes = absl::StrJoin(comment.recipes, "; "),
-                        .change = absl::StrJoin(comment.change, "; "),
-                        .may_change_on_resume = may_change};
+  return KeyExplanation{
+      .key = key,
+      .takes = section ? absl::StrCat("a section of ",
+                                      absl::StrJoin(KeysOf(*field->message_type()), ", "))
+                       : TakesText(*field, comment.range, comment.never),
+      .value = section ? "" : line.value,
+      .meaning = absl::StrJoin(comment.meaning, "; "),
+      .recipes = absl::StrJoin(comment.recipes, "; "),
+      .change = absl::StrJoin(comment.change, "; "),
+      .may_change_on_resume = may_change};
 }
 
 std::optional<ValueRange> ParseRange(const std::string& clause) {

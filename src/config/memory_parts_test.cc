@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
-#include "config/changed_keys.h"
 #include "config/fingerprint.h"
 #include "config/run_config.h"
 #include "tests/testing/scoped_directory.h"

@@ -40,17 +40,16 @@ void ClipRules(const v1::MethodConfig& m, Findings& f) {
 
 void AdvantageRules(const RunConfig& c, Findings& f) {
   const v1::MethodConfig& m = c.method();
-  f.Require(m.advantage_clip() > 0, "method.advantage_clip", "must be above 0", m.advantage_clip());
+  f.AboveZero("method.advantage_clip", m.advantage_clip());
   f.Require(m.advantage_ddof() <= 1, "method.advantage_ddof", "must be 0 or 1", m.advantage_ddof());
   f.Require(m.advantage_epsilon() > 0, "method.advantage_epsilon",
             "must be above 0: it keeps small spreads from being blown up", m.advantage_epsilon());
-  if (m.reward_mix() == v1::REWARD_MIX_EACH && c.reward().terms_size() == 1) {
-    f.Warn("method.reward_mix", "has no effect with one reward; choose sum, or add reward.terms");
-  }
+  f.WarnIf(m.reward_mix() == v1::REWARD_MIX_EACH && c.reward().terms_size() == 1,
+           "method.reward_mix", "has no effect with one reward; choose sum, or add reward.terms");
 }
 
 void WeightRules(const v1::MethodConfig& m, Findings& f) {
-  f.Require(m.weight_cap() > 0, "method.weight_cap", "must be above 0", m.weight_cap());
+  f.AboveZero("method.weight_cap", m.weight_cap());
 }
 
 // The pull towards the policy before the step, which the first update has not left.
@@ -70,27 +69,22 @@ void PrecedentRules(const RunConfig& c, Findings& f) {
 
 void VGrpoRules(const v1::MethodConfig& m, Findings& f) {
   if (KindOf(m) != rl::MethodKind::kVGrpo) return;
-  if (m.v_grpo().weight() == v1::V_GRPO_WEIGHT_BOUND &&
-      m.v_grpo().prediction() != v1::V_GRPO_PREDICTION_CLEAN) {
-    f.Warn("method.v_grpo.prediction",
+  f.WarnIf(m.v_grpo().weight() == v1::V_GRPO_WEIGHT_BOUND &&
+               m.v_grpo().prediction() != v1::V_GRPO_PREDICTION_CLEAN,
+           "method.v_grpo.prediction",
            "has no effect with method.v_grpo.weight: bound, which weighs every error so that all "
            "are the same");
-  }
 }
 
 void KlRules(const v1::MethodConfig& m, Findings& f) {
-  f.Require(m.kl_weight() >= 0, "method.kl_weight", "must be at least 0", m.kl_weight());
-  f.Require(m.old_kl_weight() >= 0, "method.old_kl_weight", "must be at least 0",
-            m.old_kl_weight());
-  if (m.kl_space() == v1::KL_SPACE_TRANSITION && !ChosenMethod(m).needs_density()) {
-    f.Error("method.kl_space",
+  f.AtLeast(0, "method.kl_weight", m.kl_weight());
+  f.AtLeast(0, "method.old_kl_weight", m.old_kl_weight());
+  f.ErrorIf(m.kl_space() == v1::KL_SPACE_TRANSITION && !ChosenMethod(m).needs_density(),
+            "method.kl_space",
             absl::StrCat("transition is of stochastic steps, which ", ChosenMethod(m).name,
                          " does not train: set velocity or mean"));
-  }
-  if (m.reference_every() > 0 && m.kl_weight() == 0) {
-    f.Warn("method.reference_every",
+  f.WarnIf(m.reference_every() > 0 && m.kl_weight() == 0, "method.reference_every",
            "has no effect without a pull towards the reference: set method.kl_weight");
-  }
 }
 
 void MeanComparisonRules(const RunConfig& c, Findings& f) {
@@ -98,18 +92,17 @@ void MeanComparisonRules(const RunConfig& c, Findings& f) {
   const rl::MethodFacts& method = ChosenMethod(m);
   if (!method.compares_means) return;
   const v1::DynamicsKind dynamics = c.sampling().dynamics();
-  if (dynamics != v1::DYNAMICS_KIND_FLOW_SDE && dynamics != v1::DYNAMICS_KIND_DANCE_SDE &&
-      dynamics != v1::DYNAMICS_KIND_WAN_SDE && dynamics != v1::DYNAMICS_KIND_ODE) {
-    f.Error("method.name", absl::StrCat(method.name,
-                                        " takes steps of std sqrt(-dt): set sampling.dynamics to "
-                                        "flow_sde, dance_sde or wan_sde, got ",
-                                        DynamicsOf(c)));
-  }
-  if (m.correction() != v1::CORRECTION_SEQUENCE && m.correction() != v1::CORRECTION_NONE) {
-    f.Error("method.correction",
+  f.ErrorIf(dynamics != v1::DYNAMICS_KIND_FLOW_SDE && dynamics != v1::DYNAMICS_KIND_DANCE_SDE &&
+                dynamics != v1::DYNAMICS_KIND_WAN_SDE && dynamics != v1::DYNAMICS_KIND_ODE,
+            "method.name",
+            absl::StrCat(method.name,
+                         " takes steps of std sqrt(-dt): set sampling.dynamics to "
+                         "flow_sde, dance_sde or wan_sde, got ",
+                         DynamicsOf(c)));
+  f.ErrorIf(m.correction() != v1::CORRECTION_SEQUENCE && m.correction() != v1::CORRECTION_NONE,
+            "method.correction",
             absl::StrCat(method.name,
                          " compares with the policy before the update: choose sequence or none"));
-  }
 }
 
 void KeptRules(const RunConfig& c, Findings& f) {
@@ -125,14 +118,13 @@ void KeptRules(const RunConfig& c, Findings& f) {
     return;
   }
   const bool off_policy = KeepsSuccesses(c) || c.off_policy().staleness_max() > 0;
-  if (off_policy && WindowMoves(c.sampling()) && m.kept_steps() > 0 &&
-      m.kept_steps() + c.sampling().window().size() <= reach.end) {
-    f.Warn("method.kept_steps",
+  f.WarnIf(off_policy && WindowMoves(c.sampling()) && m.kept_steps() > 0 &&
+               m.kept_steps() + c.sampling().window().size() <= reach.end,
+           "method.kept_steps",
            absl::StrCat("windows that begin at step ", m.kept_steps(),
                         " or later give the replay buffer nothing, and samples of older weights "
                         "nothing to train; end them there: sde_first + sde_count = ",
                         m.kept_steps()));
-  }
 }
 
 void TimesRules(const RunConfig& c, Findings& f) {
@@ -141,53 +133,49 @@ void TimesRules(const RunConfig& c, Findings& f) {
             t.fraction());
   f.Require(t.low() >= 0 && t.low() < t.high() && t.high() <= 1, "method.times.low",
             "must be at least 0 and below method.times.high, which is at most 1", t.low());
-  f.Require(t.shift() > 0, "method.times.shift", "must be above 0", t.shift());
-  if (t.sampler() == v1::TIME_SAMPLER_GRID && t.count() > c.sampling().steps()) {
-    f.Error("method.times.count",
+  f.AboveZero("method.times.shift", t.shift());
+  f.ErrorIf(t.sampler() == v1::TIME_SAMPLER_GRID && t.count() > c.sampling().steps(),
+            "method.times.count",
             absl::StrCat("a grid has no more levels than sampling.steps = ", c.sampling().steps(),
                          "; choose another sampler, got ", t.count()));
-  }
   const rl::MethodFacts& method = ChosenMethod(c.method());
-  if (method.compares_images &&
-      (t.times() == v1::SHARING_SAMPLE || t.noise() == v1::SHARING_SAMPLE)) {
-    f.Warn("method.times.noise",
+  f.WarnIf(method.compares_images &&
+               (t.times() == v1::SHARING_SAMPLE || t.noise() == v1::SHARING_SAMPLE),
+           "method.times.noise",
            absl::StrCat(method.name,
                         " compares images of a group: set method.times.times and noise to group, "
                         "or the draws' own spread covers the difference"));
-  }
 }
 
 void OldPolicyRules(const v1::MethodConfig& m, Findings& f) {
   const v1::OldPolicyConfig& o = m.old_policy();
   const auto fraction = [](double d) { return d >= 0 && d < 1; };
   f.Require(fraction(o.decay()), "method.old_policy.decay", "must be in [0, 1)", o.decay());
-  f.Require(o.rate() >= 0, "method.old_policy.rate", "must be at least 0", o.rate());
+  f.AtLeast(0, "method.old_policy.rate", o.rate());
 }
 
 void DiversityRules(const RunConfig& c, Findings& f) {
   const v1::DiversityConfig& d = c.method().diversity();
-  f.Require(d.weight() >= 0, "method.diversity.weight", "must be at least 0", d.weight());
+  f.AtLeast(0, "method.diversity.weight", d.weight());
   f.Require(d.radius() > 0 && d.radius() <= 1, "method.diversity.radius",
             "must be in (0, 1], where 1 is black against white", d.radius());
-  if (d.weight() > 0 && c.method().reward_mix() != v1::REWARD_MIX_SUM) {
-    f.Error("method.diversity.weight",
+  f.ErrorIf(d.weight() > 0 && c.method().reward_mix() != v1::REWARD_MIX_SUM,
+            "method.diversity.weight",
             absl::StrCat("raises the sum of the rewards: set method.reward_mix to sum, got ",
                          d.weight()));
-  }
 }
 
 void AnchorRules(const RunConfig& c, Findings& f) {
   const v1::AnchorConfig& a = c.method().anchor();
-  f.Require(a.weight() >= 0, "method.anchor.weight", "must be at least 0", a.weight());
+  f.AtLeast(0, "method.anchor.weight", a.weight());
   f.Require(a.high() > rl::kAnchorLow && a.high() <= 1, "method.anchor.high",
             "must be above 0.02, the pull's lowest noise level, and at most 1", a.high());
-  if (a.weight() > 0 && ChosenMethod(c.method()).needs_density() && c.replay().fraction() > 0 &&
-      c.sampling().tail() == v1::TAIL_KIND_STORED) {
-    f.Error("method.anchor.weight",
+  f.ErrorIf(a.weight() > 0 && ChosenMethod(c.method()).needs_density() &&
+                c.replay().fraction() > 0 && c.sampling().tail() == v1::TAIL_KIND_STORED,
+            "method.anchor.weight",
             absl::StrCat("needs final images, which a replayed trajectory with sampling.tail: "
                          "stored does not have: set sampling.tail to ode, got ",
                          a.weight()));
-  }
 }
 
 // The pull towards the old policy.
@@ -228,33 +216,26 @@ void ForwardProcessRules(const RunConfig& c, Findings& f) {
   const v1::MethodConfig& m = c.method();
   const rl::MethodFacts& method = ChosenMethod(m);
   if (!method.needs_density()) {
-    if (method.old_copy == rl::OldCopy::kSamples && KeepsSuccesses(c)) {
-      f.Warn("replay.fraction",
+    f.WarnIf(method.old_copy == rl::OldCopy::kSamples && KeepsSuccesses(c), "replay.fraction",
              absl::StrCat(method.name,
                           " takes images for draws of its old policy; replayed ones are of older "
                           "policies"));
-    }
-    if (m.step_fraction() < 1 || m.step_weight() != v1::STEP_WEIGHT_NONE) {
-      f.Error("method.step_weight",
+    f.ErrorIf(m.step_fraction() < 1 || m.step_weight() != v1::STEP_WEIGHT_NONE,
+              "method.step_weight",
               absl::StrCat(method.name,
                            " trains no denoising steps: set step_weight to none and "
                            "step_fraction to 1, and choose times with method.times"));
-    }
-    if (m.old_log_prob() == v1::OLD_LOG_PROB_RECOMPUTE) {
-      f.Warn("method.old_log_prob",
+    f.WarnIf(m.old_log_prob() == v1::OLD_LOG_PROB_RECOMPUTE, "method.old_log_prob",
              absl::StrCat("has no effect: ", method.name, " compares with no worker's log-prob"));
-    }
-    if (m.correction() != v1::CORRECTION_SEQUENCE) {
-      f.Warn("method.correction",
+    f.WarnIf(m.correction() != v1::CORRECTION_SEQUENCE, "method.correction",
              absl::StrCat("has no effect: ", method.name, " has no density to correct"));
-    }
   }
   OldPullRules(m, f);
   if (!method.needs_density()) {
     TimesRules(c, f);
     OldPolicyRules(m, f);
   }
-  f.Require(m.nft().beta() > 0, "method.nft.beta", "must be above 0", m.nft().beta());
+  f.AboveZero("method.nft.beta", m.nft().beta());
 }
 
 }  // namespace oxbow::config

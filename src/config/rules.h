@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of a config beyond the range of a single key: each adds its errors and warnings to
-// Findings. Validate (config/validate.h) calls them all.
+// Findings. Validate (config/validate.h) calls them all; cli/plan/check_files adds those of files.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,36 @@ class Findings {
   void Warn(std::string key, std::string message) {
     problems.push_back({Severity::kWarning, std::move(key), std::move(message)});
   }
+  void ErrorIf(bool wrong, std::string key, std::string message) {
+    if (wrong) Error(std::move(key), std::move(message));
+  }
+  void WarnIf(bool odd, std::string key, std::string message) {
+    if (odd) Warn(std::move(key), std::move(message));
+  }
+  // An error of the world, with its code, unless it is OK.
+  void AddIfBad(std::string key, const absl::Status& status) {
+    if (status.ok()) return;
+    problems.push_back(
+        {Severity::kError, std::move(key), std::string(status.message()), status.code()});
+  }
+  void Add(const std::vector<Problem>& more) {
+    problems.insert(problems.end(), more.begin(), more.end());
+  }
   // Unless `ok`, adds an error whose message ends with the offending value.
   template <typename T>
   void Require(bool ok, const char* key, const char* rule, const T& value) {
     if (!ok) Error(key, absl::StrCat(rule, ", got ", value));
+  }
+
+  template <typename T>
+  void AtLeast(int least, const char* key, const T& value) {
+    if (!(value >= static_cast<T>(least))) {
+      Error(key, absl::StrCat("must be at least ", least, ", got ", value));
+    }
+  }
+  template <typename T>
+  void AboveZero(const char* key, const T& value) {
+    Require(value > 0, key, "must be above 0", value);
   }
 
   std::vector<Problem> problems;

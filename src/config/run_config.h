@@ -72,8 +72,6 @@ absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path);
 std::string ResolvedYaml(const ResolvedConfig& resolved);
 // The same, but only values that are not defaults.
 std::string ChosenYaml(const ResolvedConfig& resolved);
-// The sources that such a text says.
-Provenance SourcesIn(const std::string& resolved_yaml);
 absl::Status WriteResolved(const ResolvedConfig& resolved, const std::filesystem::path& path);
 
 // The YAML files compiled into every binary: configs/defaults.yaml, configs/recipes/NAME.yaml and

@@ -7,10 +7,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "config/rules.h"
 #include "core/reward/synthetic_task.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::config {
+
 namespace {
 
 // "eval/reward_mean is 0.08 at step 60".
@@ -105,6 +107,18 @@ std::string MetricProblem(const std::string& name, const std::vector<std::string
   return absl::StrCat("no such metric: ", name.empty() ? "\"\"" : name,
                       nearest.empty() ? absl::StrCat("; there are ", absl::StrJoin(known, ", "))
                                       : absl::StrCat("; did you mean ", nearest, "?"));
+}
+
+std::vector<std::string> KeysThatAwaitEvaluations(const v1::RunConfig& config) {
+  std::vector<std::string> keys;
+  const auto& rules = config.run().stop_if();
+  if (std::any_of(rules.begin(), rules.end(),
+                  [](const v1::StopRule& rule) { return metric::IsOfEvaluation(rule.metric()); })) {
+    keys.emplace_back("run.stop_if");
+  }
+  if (!config.checkpoint().best().empty()) keys.emplace_back("checkpoint.best");
+  if (config.publish().reward_floor() > 0) keys.emplace_back("publish.reward_floor");
+  return keys;
 }
 
 }  // namespace oxbow::config

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "config/chosen_method.h"
-#include "config/copy_target.h"
+#include "config/file_paths.h"
 #include "config/memory_parts.h"
 #include "config/rules.h"
 #include "config/stop_rules.h"
@@ -58,14 +58,12 @@ void RunRules(const RunConfig& c, Findings& f) {
             "must be a folder name without `/` and control characters that begins with no dot",
             absl::StrCat("\"", absl::Utf8SafeCHexEscape(name), "\""));
   f.Require(!c.run().directory().empty(), "run.directory", "must name a directory", "\"\"");
-  f.Require(c.run().steps() >= 1, "run.steps", "must be at least 1", c.run().steps());
-  if (c.run().deterministic() && c.off_policy().staleness_max() != 0) {
-    f.Error("run.deterministic",
+  f.AtLeast(1, "run.steps", c.run().steps());
+  f.ErrorIf(c.run().deterministic() && c.off_policy().staleness_max() != 0, "run.deterministic",
             absl::StrCat(
                 "needs off_policy.staleness_max = 0: with staleness, which weights sample a group "
                 "depends on timing; staleness_max is ",
                 c.off_policy().staleness_max()));
-  }
 }
 
 // Each rule has one condition on a metric that the run measures.
@@ -76,15 +74,12 @@ void StopRules(const RunConfig& c, Findings& f) {
     const std::string problem = MetricProblem(rule.metric(), known);
     if (!problem.empty()) f.Error("run.stop_if", absl::StrCat("[", i, "].metric: ", problem));
     const int conditions = rule.has_below() + rule.has_above() + (rule.no_rise_for() > 0);
-    if (conditions != 1) {
-      f.Error("run.stop_if",
-              absl::StrCat("[", i, "] must have one of below, above, no_rise_for; it has ",
-                           conditions));
-    }
-    if (rule.after_step() >= c.run().steps()) {
-      f.Warn("run.stop_if", absl::StrCat("[", i, "] never ends the run: after_step is ",
-                                         rule.after_step(), " of ", c.run().steps(), " steps"));
-    }
+    f.ErrorIf(
+        conditions != 1, "run.stop_if",
+        absl::StrCat("[", i, "] must have one of below, above, no_rise_for; it has ", conditions));
+    f.WarnIf(rule.after_step() >= c.run().steps(), "run.stop_if",
+             absl::StrCat("[", i, "] never ends the run: after_step is ", rule.after_step(), " of ",
+                          c.run().steps(), " steps"));
   }
 }
 
@@ -137,23 +132,18 @@ void ModelRules(const RunConfig& c, Findings& f) {
   f.Require(IsDevice(m.device()), "model.device", "must be cpu, cuda or cuda:N", m.device());
   f.Require(IsDevice(m.encoder_device()), "model.encoder_device", "must be cpu, cuda or cuda:N",
             m.encoder_device());
-  if (m.compute_dtype() == v1::STORAGE_D_TYPE_F16) {
-    f.Error("model.compute_dtype",
+  f.ErrorIf(m.compute_dtype() == v1::STORAGE_D_TYPE_F16, "model.compute_dtype",
             "must be f32 or bf16: gradients in f16 vanish without loss scaling");
-  }
   f.Require(m.encoder_dtype() != v1::STORAGE_D_TYPE_F16, "model.encoder_dtype",
             "must be f32 or bf16, in which T5 does not overflow", "f16");
   MemoryRules(c, f);
-  if (c.learner().ranks() > 1 && absl::StartsWith(m.device(), "cuda:")) {
-    f.Error("model.device",
+  f.ErrorIf(c.learner().ranks() > 1 && absl::StartsWith(m.device(), "cuda:"), "model.device",
             absl::StrCat("must be cuda with several learner ranks, each on the GPU of its number, "
                          "got ",
                          m.device()));
   }
-  if (m.cuda_graphs() == v1::CUDA_GRAPHS_TRUE && m.device() == "cpu") {
-    f.Error("model.cuda_graphs",
+  f.ErrorIf(m.cuda_graphs() == v1::CUDA_GRAPHS_TRUE && m.device() == "cpu", "model.cuda_graphs",
             "needs a GPU: set it to auto, or model.device to cuda; a CPU has nothing to launch");
-  }
   if (m.trained() != v1::TRAINED_PART_LORA) {
     f.Require(m.lora().path().empty(), "model.lora.path",
               "needs model.trained: lora; a run of all weights starts from model.path",
@@ -162,27 +152,24 @@ void ModelRules(const RunConfig& c, Findings& f) {
   }
   f.Require(!MemoryOf(m).int8 || !m.lora().merge_for_rollouts(), "model.lora.merge_for_rollouts",
             "must be false with int8 in model.memory, to which nothing can be added", "true");
-  if (m.lora().merge_for_rollouts() && m.compute_dtype() == v1::STORAGE_D_TYPE_BF16) {
-    f.Error("model.lora.merge_for_rollouts",
+  f.ErrorIf(m.lora().merge_for_rollouts() && m.compute_dtype() == v1::STORAGE_D_TYPE_BF16,
+            "model.lora.merge_for_rollouts",
             "loses most of a young adapter in bf16 weights, whose steps are larger than it; set it "
             "to false, or model.compute_dtype to f32");
-  }
-  f.Require(m.lora().rank() >= 1, "model.lora.rank", "must be at least 1", m.lora().rank());
-  f.Require(m.lora().alpha() > 0, "model.lora.alpha", "must be above 0", m.lora().alpha());
+  f.AtLeast(1, "model.lora.rank", m.lora().rank());
+  f.AboveZero("model.lora.alpha", m.lora().alpha());
 }
 
 void PromptRules(const RunConfig& c, Findings& f) {
   const v1::PromptConfig& p = c.prompts();
   f.Require(!p.train().empty(), "prompts.train",
             "must name a .txt or .jsonl file, or a directory of train and test files", "\"\"");
-  if (c.eval().every() > 0 && p.eval().empty()) {
-    f.Error("prompts.eval", "must name the held-out prompts, or set eval.every to 0");
-  }
+  f.ErrorIf(c.eval().every() > 0 && p.eval().empty(), "prompts.eval",
+            "must name the held-out prompts, or set eval.every to 0");
   // A directory has a file for each split, and no extension.
   const bool file = std::filesystem::path(p.train()).has_extension();
-  if (file && p.train() == p.eval()) {
-    f.Warn("prompts.eval", "is the training file: evaluation will not show generalisation");
-  }
+  f.WarnIf(file && p.train() == p.eval(), "prompts.eval",
+           "is the training file: evaluation will not show generalisation");
   f.Require(p.t5_length() <= 512, "prompts.t5_length",
             "must be at most 512 tokens, or 0 for the model's own number", p.t5_length());
 }
@@ -203,23 +190,17 @@ void SamplingRules(const RunConfig& c, Findings& f) {
             "sampling.embedded_guidance", "must be above 0, or 0 for the architecture's own",
             s.embedded_guidance());
   CompressionRules(c, f);
-  if (s.noise() == v1::SHARING_STEP) {
-    f.Error("sampling.noise",
+  f.ErrorIf(s.noise() == v1::SHARING_STEP, "sampling.noise",
             "must be sample or group: prompts of a learner step have noises of their own");
-  }
   if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
-    if (s.noise() == v1::SHARING_GROUP) {
-      f.Error("sampling.noise",
+    f.ErrorIf(s.noise() == v1::SHARING_GROUP, "sampling.noise",
               "group with ode gives every image of a prompt the same pixels, and no advantage; "
               "set sampling.noise to sample, or choose stochastic dynamics");
-    }
-    if (ChosenMethod(c.method()).needs_density()) {
-      f.Error("sampling.dynamics",
+    f.ErrorIf(ChosenMethod(c.method()).needs_density(), "sampling.dynamics",
               absl::StrCat("ode has no density, so policy gradients would be silently wrong; "
                            "choose flow_sde, dance_sde, cps or wan_sde, or a method that needs "
                            "none (",
                            FinalLatentMethods(", "), ")"));
-    }
     return;
   }
   f.Require(s.eta() > 0, "sampling.eta", "must be above 0 for a stochastic sampler", s.eta());
@@ -243,7 +224,7 @@ void SamplingRules(const RunConfig& c, Findings& f) {
 void BatchRules(const RunConfig& c, Findings& f) {
   const v1::BatchConfig& b = c.batch();
   const uint64_t samples = uint64_t{b.groups()} * b.group_size();
-  f.Require(b.groups() >= 1, "batch.groups", "must be at least 1", b.groups());
+  f.AtLeast(1, "batch.groups", b.groups());
   if (b.group_size() < 2) {
     f.Error("batch.group_size",
             absl::StrCat("must be at least 2: an advantage is relative to the group, got ",
@@ -252,14 +233,14 @@ void BatchRules(const RunConfig& c, Findings& f) {
     f.Require(b.group_size() >= kGroupSizeMin, "batch.group_size",
               "must be at least 4: the spread of fewer rewards is noise", b.group_size());
   }
-  f.Require(b.updates() >= 1, "batch.updates", "must be at least 1", b.updates());
-  f.Require(b.passes() >= 1, "batch.passes", "must be at least 1", b.passes());
-  if (b.dynamic_sampling_max() > 0 && c.method().zero_variance() == v1::ZERO_VARIANCE_UNMASKED) {
-    f.Error("batch.dynamic_sampling_max",
-            absl::StrCat("replaces groups without variance, which method.zero_variance: unmasked "
-                         "trains; set 0, or mask them, got ",
-                         b.dynamic_sampling_max()));
-  }
+  f.AtLeast(1, "batch.updates", b.updates());
+  f.AtLeast(1, "batch.passes", b.passes());
+  f.ErrorIf(
+      b.dynamic_sampling_max() > 0 && c.method().zero_variance() == v1::ZERO_VARIANCE_UNMASKED,
+      "batch.dynamic_sampling_max",
+      absl::StrCat("replaces groups without variance, which method.zero_variance: unmasked "
+                   "trains; set 0, or mask them, got ",
+                   b.dynamic_sampling_max()));
   if (samples > 0 && b.updates() > samples) {
     f.Error("batch.updates",
             absl::StrCat("must be at most groups * group_size = ", samples, ", got ", b.updates()));
@@ -277,7 +258,7 @@ void ReplayRules(const RunConfig& c, Findings& f) {
     f.Require(r.decay_rate() > 0 && r.decay_rate() <= 1, "replay.decay_rate",
               "must be in (0, 1] for multiplicative decay", r.decay_rate());
   } else {
-    f.Require(r.decay_rate() >= 0, "replay.decay_rate", "must be at least 0", r.decay_rate());
+    f.AtLeast(0, "replay.decay_rate", r.decay_rate());
   }
   ReuseRules(c, f);
   if (KeepsSuccesses(c)) {
@@ -285,11 +266,10 @@ void ReplayRules(const RunConfig& c, Findings& f) {
               "must hold the best of one step's groups (batch.groups) at least", r.capacity());
   }
   if (!(r.fraction() > 0 && r.fraction() < 1)) return;
-  if (r.reward() == v1::REPLAY_REWARD_STORED && c.method().reward_mix() != v1::REWARD_MIX_SUM) {
-    f.Error("replay.reward",
+  f.ErrorIf(r.reward() == v1::REPLAY_REWARD_STORED && c.method().reward_mix() != v1::REWARD_MIX_SUM,
+            "replay.reward",
             "stored needs method.reward_mix to be sum: an entry keeps the weighted sum alone; set "
             "scored_again");
-  }
   const uint32_t replayed = ReplayedGroups(c);
   if (replayed == 0) {
     f.Warn("replay.fraction",
@@ -305,69 +285,57 @@ void ReplayRules(const RunConfig& c, Findings& f) {
 void TailRules(const RunConfig& c, Findings& f) {
   if (c.replay().fraction() <= 0 || c.sampling().tail() != v1::TAIL_KIND_SDE) return;
   const uint64_t end = ReachOf(c.sampling()).end;
-  if (!WindowMoves(c.sampling()) && c.method().kept_steps() == end) {
-    f.Warn("sampling.tail",
+  f.WarnIf(!WindowMoves(c.sampling()) && c.method().kept_steps() == end, "sampling.tail",
            absl::StrCat("sde has no effect: the replayed head keeps the whole stochastic window; "
                         "choose ode, or method.kept_steps below ",
                         end));
-  }
 }
 
 void OffPolicyRules(const RunConfig& c, Findings& f) {
   const v1::OffPolicyConfig& o = c.off_policy();
-  f.Require(o.publish_every() >= 1, "off_policy.publish_every", "must be at least 1",
-            o.publish_every());
+  f.AtLeast(1, "off_policy.publish_every", o.publish_every());
   const uint64_t needed = uint64_t{o.publish_every()} + kPipelineDepth;
-  if (o.publish_every() >= 1 && uint64_t{o.staleness_max()} + 1 < needed) {
-    f.Error("off_policy.staleness_max",
+  f.ErrorIf(o.publish_every() >= 1 && uint64_t{o.staleness_max()} + 1 < needed,
+            "off_policy.staleness_max",
             absl::StrCat("the run would deadlock: between two publications no worker may sample "
                          "the later steps; must "
                          "be at least publish_every - 1 = ",
                          needed - 1, ", got ", o.staleness_max()));
-  }
-  if (o.in_flight_updates() && o.staleness_max() == 0) {
-    f.Error("off_policy.in_flight_updates",
+  f.ErrorIf(o.in_flight_updates() && o.staleness_max() == 0, "off_policy.in_flight_updates",
             "does nothing with off_policy.staleness_max = 0: a group is sampled only once the "
             "weights of its step are there; set staleness_max to 1");
-  }
-  if (c.method().correction() == v1::CORRECTION_BYPASS && o.staleness_max() > 2) {
-    f.Warn(
-        "method.correction",
-        absl::StrCat("bypass assumes little drift; with staleness_max above 2 use sequence, got ",
-                     o.staleness_max()));
-  }
+  f.WarnIf(
+      c.method().correction() == v1::CORRECTION_BYPASS && o.staleness_max() > 2,
+      "method.correction",
+      absl::StrCat("bypass assumes little drift; with staleness_max above 2 use sequence, got ",
+                   o.staleness_max()));
 }
 
 void PublishRules(const RunConfig& c, Findings& f) {
   const double floor = c.publish().reward_floor();
   f.Require(floor >= 0 && floor < 1, "publish.reward_floor",
             "must be in [0, 1): a fraction of the best held-out reward", floor);
-  if (floor > 0 && c.eval().every() == 0) {
-    f.Error("publish.reward_floor", "needs evaluations: set eval.every above 0");
-  }
+  f.ErrorIf(floor > 0 && c.eval().every() == 0, "publish.reward_floor",
+            "needs evaluations: set eval.every above 0");
 }
 
 void OptimizerRules(const RunConfig& c, Findings& f) {
   const v1::OptimizerConfig& o = c.optimizer();
-  f.Require(o.learning_rate() > 0, "optimizer.learning_rate", "must be above 0", o.learning_rate());
-  if (o.learning_rate() > kLearningRateMax) {
-    f.Warn("optimizer.learning_rate",
+  f.AboveZero("optimizer.learning_rate", o.learning_rate());
+  f.WarnIf(o.learning_rate() > kLearningRateMax, "optimizer.learning_rate",
            absl::StrCat("above ", kLearningRateMax,
                         " training has never been stable: rates are 1e-5 to 1e-3, got ",
                         o.learning_rate()));
-  }
   f.Require(o.beta1() >= 0 && o.beta1() < 1, "optimizer.beta1", "must be in [0, 1)", o.beta1());
   f.Require(o.beta2() >= 0 && o.beta2() < 1, "optimizer.beta2", "must be in [0, 1)", o.beta2());
-  f.Require(o.epsilon() > 0, "optimizer.epsilon", "must be above 0", o.epsilon());
-  f.Require(o.weight_decay() >= 0, "optimizer.weight_decay", "must be at least 0",
-            o.weight_decay());
-  f.Require(o.grad_norm_max() > 0, "optimizer.grad_norm_max", "must be above 0", o.grad_norm_max());
+  f.AboveZero("optimizer.epsilon", o.epsilon());
+  f.AtLeast(0, "optimizer.weight_decay", o.weight_decay());
+  f.AboveZero("optimizer.grad_norm_max", o.grad_norm_max());
   const uint64_t updates = c.run().steps() * UpdatesPerStep(c);
   // A run of a few steps is a trial, whose end nobody looks at.
-  if (o.warmup_updates() > 0 && o.warmup_updates() >= updates && c.run().steps() > kTrialSteps) {
-    f.Warn("optimizer.warmup_updates",
+  f.WarnIf(o.warmup_updates() > 0 && o.warmup_updates() >= updates && c.run().steps() > kTrialSteps,
+           "optimizer.warmup_updates",
            absl::StrCat("lasts the whole run of ", updates, " updates, got ", o.warmup_updates()));
-  }
   f.Require(o.decay_to() >= 0 && o.decay_to() <= 1, "optimizer.decay_to",
             "must be in [0, 1]: a share of optimizer.learning_rate", o.decay_to());
   if (c.ema().enabled()) {
@@ -404,9 +372,8 @@ void RewardRules(const RunConfig& c, Findings& f) {
     f.Require(names.insert(name).second, "reward.observed", "is trained on or listed already",
               name);
   }
-  f.Require(r.tries() >= 1, "reward.tries", "must be at least 1", r.tries());
-  f.Require(r.timeout_seconds() > 0, "reward.timeout_seconds", "must be above 0",
-            r.timeout_seconds());
+  f.AtLeast(1, "reward.tries", r.tries());
+  f.AboveZero("reward.timeout_seconds", r.timeout_seconds());
   std::set<std::string> entries;
   for (const v1::ScorerConfig& scorer : r.scorers()) {
     f.Require(!scorer.name().empty(), "reward.scorers", "every entry needs a name", "\"\"");
@@ -435,12 +402,9 @@ void EvalRules(const RunConfig& c, Findings& f) {
   if (e.every() > 0)
     f.Require(e.images() >= 1, "eval.images", "must be at least 1, or set eval.every to 0",
               e.images());
-  if (e.use_ema() && !c.ema().enabled()) {
-    f.Warn("eval.use_ema",
+  f.WarnIf(e.use_ema() && !c.ema().enabled(), "eval.use_ema",
            "has no effect while ema.enabled is false: the current weights are evaluated");
-  }
-  f.Require(c.checkpoint().keep() >= 1, "checkpoint.keep", "must be at least 1",
-            c.checkpoint().keep());
+  f.AtLeast(1, "checkpoint.keep", c.checkpoint().keep());
   BestRule(c, f);
   if (const auto target = ParseCopyTarget(c.checkpoint().copy_to()); !target.ok()) {
     f.Error("checkpoint.copy_to", std::string(target.status().message()));
@@ -449,23 +413,19 @@ void EvalRules(const RunConfig& c, Findings& f) {
 
 void LearnerRules(const RunConfig& c, Findings& f) {
   const v1::LearnerConfig& l = c.learner();
-  f.Require(l.ranks() >= 1, "learner.ranks", "must be at least 1", l.ranks());
-  f.Require(l.rank_timeout_seconds() > 0, "learner.rank_timeout_seconds", "must be above 0",
-            l.rank_timeout_seconds());
-  if (l.ranks() >= 1 && c.batch().groups() % l.ranks() != 0) {
-    f.Error("learner.ranks", absl::StrCat("must divide batch.groups, so that every rank gets the "
-                                          "same number of groups: ",
-                                          c.batch().groups(), " groups, ", l.ranks(), " ranks"));
-  }
+  f.AtLeast(1, "learner.ranks", l.ranks());
+  f.AboveZero("learner.rank_timeout_seconds", l.rank_timeout_seconds());
+  f.ErrorIf(l.ranks() >= 1 && c.batch().groups() % l.ranks() != 0, "learner.ranks",
+            absl::StrCat("must divide batch.groups, so that every rank gets the "
+                         "same number of groups: ",
+                         c.batch().groups(), " groups, ", l.ranks(), " ranks"));
 }
 
 void ServiceRules(const RunConfig& c, Findings& f) {
   const v1::ServiceConfig& s = c.services();
-  if (s.rollout_workers() == 0) {
-    f.Warn("services.rollout_workers",
+  f.WarnIf(s.rollout_workers() == 0, "services.rollout_workers",
            "is 0: no worker is started, and the run waits for workers that join (rollout_worker "
            "--learner HOST:PORT)");
-  }
   if (c.reward().endpoints_size() == 0) {
     f.Require(s.reward_servers() >= 1, "services.reward_servers",
               "must be at least 1, or list reward.endpoints", s.reward_servers());
@@ -477,20 +437,16 @@ void ServiceRules(const RunConfig& c, Findings& f) {
             "must be 1 to 64", s.replay_shards());
   f.Require(!s.host().empty() && !absl::StrContains(s.host(), ' '), "services.host",
             "must be a host name or address", absl::StrCat("\"", s.host(), "\""));
-  f.Require(s.lease_seconds() > 0, "services.lease_seconds", "must be above 0", s.lease_seconds());
-  f.Require(s.groups_in_flight() >= 1, "services.groups_in_flight", "must be at least 1",
-            s.groups_in_flight());
+  f.AboveZero("services.lease_seconds", s.lease_seconds());
+  f.AtLeast(1, "services.groups_in_flight", s.groups_in_flight());
   f.Require(s.speculation_factor() == 0 || s.speculation_factor() >= 1,
             "services.speculation_factor", "must be at least 1, or 0 for no second leases",
             s.speculation_factor());
   f.Require(s.sink_bytes_max() >= 1 << 20, "services.sink_bytes_max",
             "must be at least 1 MiB (1048576)", s.sink_bytes_max());
-  f.Require(s.rpc_timeout_seconds() >= 1, "services.rpc_timeout_seconds", "must be at least 1",
-            s.rpc_timeout_seconds());
-  f.Require(s.patience_minutes() > 0, "services.patience_minutes", "must be above 0",
-            s.patience_minutes());
-  f.Require(s.snapshots_kept() >= 1, "services.snapshots_kept", "must be at least 1",
-            s.snapshots_kept());
+  f.AtLeast(1, "services.rpc_timeout_seconds", s.rpc_timeout_seconds());
+  f.AboveZero("services.patience_minutes", s.patience_minutes());
+  f.AtLeast(1, "services.snapshots_kept", s.snapshots_kept());
   f.Require(s.weight_fanout() == 0 || (s.weight_fanout() >= 2 && s.weight_fanout() <= 16),
             "services.weight_fanout", "must be 2 to 16, or 0 for no relaying", s.weight_fanout());
   const std::set<std::string> levels = {"debug", "info", "warning", "error"};
@@ -553,6 +509,10 @@ bool KeepsSuccesses(const RunConfig& config) {
 
 bool UsesReplayBuffer(const RunConfig& config) {
   return KeepsSuccesses(config) || config.adaptation().enabled();
+}
+
+uint32_t ReplayBuffersOf(const v1::RunConfig& config) {
+  return UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
 }
 
 }  // namespace oxbow::config

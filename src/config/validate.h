@@ -44,4 +44,7 @@ bool KeepsSuccesses(const v1::RunConfig& config);
 // adaptation.
 bool UsesReplayBuffer(const v1::RunConfig& config);
 
+// Replay buffers that `oxbow train` starts.
+uint32_t ReplayBuffersOf(const v1::RunConfig& config);
+
 }  // namespace oxbow::config

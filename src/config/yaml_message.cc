@@ -60,8 +60,7 @@ std::string KindOf(const YAML::Node& node) {
 }
 
 std::string UnknownKey(const std::string& name, const pb::Descriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  const std::vector<std::string> names = KeysOf(type);
   const std::string nearest = NearestName(name, names);
   if (nearest.empty()) {
     const std::vector<std::string> meant = KeysMeantBy(name, type);
@@ -183,7 +182,7 @@ absl::Status MergeList(const YAML::Node& node, const Spot& spot, const FieldDesc
 
 absl::Status MergeField(const YAML::Node& node, const Spot& spot, const FieldDescriptor& field,
                         pb::Message* message, Provenance* provenance) {
-  if (!field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+  if (IsSection(field)) {
     if (node.IsNull()) return absl::OkStatus();  // "model:" whose keys are all commented out.
     if (!node.IsMap())
       return spot.Error(node, absl::StrCat("expected a section, got ", KindOf(node)));
@@ -207,8 +206,7 @@ absl::Status MergePair(const YAML::Node& key, const YAML::Node& value, const Spo
   if (field == nullptr) return OtherKey(name, key, value, spot, type);
   if (!seen.insert(name).second) return spot.Error(key, "the key is given twice; keep one");
   // A missing value has no place of its own, so errors name the place of its key.
-  if (value.IsNull() &&
-      (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE)) {
+  if (value.IsNull() && !IsSection(*field)) {
     return spot.Error(
         key, absl::StrCat("expected ", field->is_repeated() ? "a list" : ExpectedOf(*field),
                           ", got nothing"));
@@ -317,7 +315,7 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
       if (provenance != nullptr) (*provenance)[key] = source.name;
       return absl::OkStatus();
     }
-    if (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+    if (!IsSection(*field)) {
       return spot.Error(
           {}, absl::StrCat("has no parts; it is ",
                            field->is_repeated() ? "a list, set it whole" : ExpectedOf(*field)));
@@ -329,6 +327,16 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
     OXBOW_ASSIGN_OR_RETURN(node, ParseYaml(text, source));
   }
   return MergeField(node, Spot{source, key}, *field, message, provenance);
+}
+
+bool IsSection(const FieldDescriptor& field) {
+  return !field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+}
+
+std::vector<std::string> KeysOf(const pb::Descriptor& type) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < type.field_count(); ++i) keys.push_back(type.field(i)->name());
+  return keys;
 }
 
 bool TakesAuto(const FieldDescriptor& field) {
@@ -376,7 +384,7 @@ std::vector<std::string> LeafKeys(const pb::Descriptor& type) {
   std::vector<std::string> keys;
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
-    if (field.is_repeated() || field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+    if (!IsSection(field)) {
       keys.push_back(field.name());
       continue;
     }
@@ -385,6 +393,31 @@ std::vector<std::string> LeafKeys(const pb::Descriptor& type) {
     }
   }
   return keys;
+}
+
+FieldValue ValueAt(const pb::Message& message, const FieldDescriptor& field, int index) {
+  const pb::Reflection& r = *message.GetReflection();
+  const bool list = field.is_repeated();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return list ? r.GetRepeatedBool(message, &field, index) : r.GetBool(message, &field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return list ? r.GetRepeatedDouble(message, &field, index) : r.GetDouble(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return uint64_t{list ? r.GetRepeatedUInt32(message, &field, index)
+                           : r.GetUInt32(message, &field)};
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return uint64_t{list ? r.GetRepeatedUInt64(message, &field, index)
+                           : r.GetUInt64(message, &field)};
+    case FieldDescriptor::CPPTYPE_STRING:
+      return list ? r.GetRepeatedString(message, &field, index) : r.GetString(message, &field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return list ? r.GetRepeatedEnum(message, &field, index) : r.GetEnum(message, &field);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return list ? &r.GetRepeatedMessage(message, &field, index) : &r.GetMessage(message, &field);
+    default:
+      OXBOW_CHECK(false) << "a config has no field of this type: " << field.full_name();
+  }
 }
 
 }  // namespace oxbow::config

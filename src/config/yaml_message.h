@@ -9,8 +9,10 @@
 #include <google/protobuf/message.h>
 #include <yaml-cpp/node/node.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -64,6 +66,12 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
 std::vector<std::string> EnumChoices(const google::protobuf::EnumDescriptor& type);
 std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
 
+// Whether a field is a message of its own, with keys.
+bool IsSection(const google::protobuf::FieldDescriptor& field);
+
+// Names of the keys of a section.
+std::vector<std::string> KeysOf(const google::protobuf::Descriptor& type);
+
 // Whether a number may be `auto` (device_plan.h).
 bool TakesAuto(const google::protobuf::FieldDescriptor& field);
 
@@ -72,6 +80,13 @@ std::string ExpectedOf(const google::protobuf::FieldDescriptor& field);
 
 // Dotted keys of every value of a message type: scalars, enums and whole lists.
 std::vector<std::string> LeafKeys(const google::protobuf::Descriptor& type);
+
+// A value of a field that is no list, or element `index` of one that is.
+using FieldValue =
+    std::variant<bool, double, uint64_t, std::string, const google::protobuf::EnumValueDescriptor*,
+                 const google::protobuf::Message*>;
+FieldValue ValueAt(const google::protobuf::Message& message,
+                   const google::protobuf::FieldDescriptor& field, int index = 0);
 
 // The value of `field`, or the list of its values. It reads back to the same bits.
 std::string FieldText(const google::protobuf::Message& message,

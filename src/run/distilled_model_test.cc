@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "run/embedded_guidance.h"
+#include "run/model_facts.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::run {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scale of guidance that a network is given.
-#include "run/embedded_guidance.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <tuple>
 
 #include "core/model/velocity_model.h"
+#include "run/model_facts.h"
 
 namespace oxbow::run {
 namespace {

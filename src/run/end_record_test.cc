@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a run ended comes back, needs no room of a full disk, and anything else in the file is no
 // record.
-#include "run/end_record.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "run/run_record.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::run {

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 
 namespace oxbow::run {
+
 namespace {
 
 constexpr char kEndpointsFile[] = "endpoints.json";
@@ -55,15 +56,10 @@ absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem
   if (!root.contains("services") || !root["services"].is_array()) return Damaged(run_dir);
   std::vector<ServiceEndpoint> services;
   for (const nlohmann::json& item : root["services"]) {
-    const auto text_of = [&](const char* key) {
-      return item.is_object() && item.contains(key) && item[key].is_string()
-                 ? item[key].get<std::string>()
-                 : std::string();
-    };
     const bool has_pid =
         item.is_object() && item.contains("pid") && item["pid"].is_number_integer();
-    services.push_back({text_of("name"), text_of("grpc"), text_of("metrics"),
-                        has_pid ? item["pid"].get<pid_t>() : 0, text_of("trouble")});
+    services.push_back({TextIn(item, "name"), TextIn(item, "grpc"), TextIn(item, "metrics"),
+                        has_pid ? item["pid"].get<pid_t>() : 0, TextIn(item, "trouble")});
     if (services.back().name.empty()) return Damaged(run_dir);
   }
   return services;
@@ -75,8 +71,7 @@ absl::StatusOr<RunStarter> ReadStarter(const std::filesystem::path& run_dir) {
   const auto pid = root.find("supervisor_pid");
   if (pid == root.end() || !pid->is_number_integer()) return Damaged(run_dir);
   starter.pid = pid->get<pid_t>();
-  const auto host = root.find("host");
-  if (host != root.end() && host->is_string()) starter.host = host->get<std::string>();
+  starter.host = TextIn(root, "host");
   return starter;
 }
 
@@ -84,16 +79,22 @@ RunTls ReadTls(const std::filesystem::path& run_dir) {
   const auto root = ReadRoot(run_dir);
   const auto tls = root.ok() ? root->find("tls") : nlohmann::json::const_iterator();
   if (!root.ok() || tls == root->end() || !tls->is_object()) return {};
-  const auto text = [&](const char* key) {
-    const auto found = tls->find(key);
-    return found != tls->end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
   const auto roles = tls->find("roles");
-  return {.ca = text("ca"),
-          .cert = text("cert"),
-          .key = text("key"),
-          .name = text("name"),
+  return {.ca = TextIn(*tls, "ca"),
+          .cert = TextIn(*tls, "cert"),
+          .key = TextIn(*tls, "key"),
+          .name = TextIn(*tls, "name"),
           .roles = roles == tls->end() || *roles != false};
+}
+
+std::vector<std::filesystem::path> ReplayDirectories(const std::filesystem::path& run_dir,
+                                                     uint32_t shards) {
+  if (shards <= 1) return {run_dir / "replay"};
+  std::vector<std::filesystem::path> directories;
+  for (uint32_t i = 0; i < shards; ++i) {
+    directories.push_back(run_dir / absl::StrCat("replay-", absl::Dec(i, absl::kZeroPad2)));
+  }
+  return directories;
 }
 
 }  // namespace oxbow::run

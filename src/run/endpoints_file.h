@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Where the processes of a run are, and its buffers' directories.
+//
 // runs/NAME/endpoints.json: where the processes of a live run listen, for `oxbow status` and
 // scrapers. `oxbow train` writes it, or a learner that was started by hand.
 //
@@ -16,6 +18,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -53,5 +56,11 @@ struct RunStarter {
 absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir);
 absl::StatusOr<RunStarter> ReadStarter(const std::filesystem::path& run_dir);
 RunTls ReadTls(const std::filesystem::path& run_dir);  // Empty, if the file does not say.
+
+// Where the replay buffers that `oxbow train` starts keep their entries.
+//
+// One directory per shard, in the order of shards: RUN/replay, or RUN/replay-00, RUN/replay-01, ...
+std::vector<std::filesystem::path> ReplayDirectories(const std::filesystem::path& run_dir,
+                                                     uint32_t shards);
 
 }  // namespace oxbow::run

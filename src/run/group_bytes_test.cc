@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/group_bytes.h"
-
 #include <gtest/gtest.h>
 
 #include "config/run_config.h"
+#include "run/sampling_spec.h"
 
 namespace oxbow::run {
 namespace {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Findings about a run whose off-policy samples would train nothing, or less.
-#include "run/kept_steps.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/check.h"
 #include "config/run_config.h"
 #include "run/sampling_spec.h"
+#include "run/trainer_options.h"
 
 namespace oxbow::run {
 namespace {

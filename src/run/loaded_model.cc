@@ -12,11 +12,9 @@
 #include "core/model/decoder_architecture.h"
 #include "core/model/device.h"
 #include "core/model/int8_weights.h"
-#include "io/scheduler.h"
 #include "io/tensor_torch.h"
-#include "run/embedded_guidance.h"
 #include "run/model_facts.h"
-#include "run/scalar_type.h"
+#include "run/trainer_options.h"
 
 namespace oxbow::run {
 namespace {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts of a model directory without its weights being read: sizes from the headers
-// of its safetensors files.
+// of its safetensors files; and scales of guidance that fit the model.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "config/validate.h"
 #include "core/model/architecture.h"
 #include "core/model/decoder_architecture.h"
 #include "io/diffusers_directory.h"
@@ -96,5 +99,26 @@ struct LoraSize {
 // kInvalidArgument, in the words of model.lora.targets, for a target that matches no layer.
 absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader>& tensors,
                                     const v1::LoraConfig& lora);
+
+// The scale of guidance that a network takes as an input, such as FLUX.1-dev's: not classifier-free
+// guidance, which is sampling.guidance and asks the network twice.
+//
+// Execution::embedded_guidance of a run: sampling.embedded_guidance, or the architecture's
+// own where that is 0; 0 for a network that takes none. A resolved config resolves to itself.
+// kInvalidArgument names the key: it is set and the network takes none, or neither it nor the
+// network's graph says a scale.
+absl::StatusOr<double> EmbeddedGuidance(const model::Architecture& architecture,
+                                        const v1::SamplingConfig& config);
+
+// Settings that destroy a model distilled to few steps, which was never trained to recover from
+// noise that a step adds, and has its guidance within (docs/models.md): a warning for large noise
+// and for guidance, `guidance` in the usual formula (io::GuidanceScale); nothing for models that
+// are not distilled.
+std::vector<config::Problem> CheckDistilled(const std::filesystem::path& model,
+                                            const v1::SamplingConfig& sampling, double guidance);
+
+// kInvalidArgument, in the words of sampling.guidance, for a scale that the model's pipeline would
+// ignore: pictures with it would not be those of the pipeline.
+absl::Status CheckTakesGuidance(const std::filesystem::path& model, double guidance);
 
 }  // namespace oxbow::run

@@ -2,7 +2,6 @@
 #include "run/prompt_files.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"

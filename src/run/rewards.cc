@@ -2,8 +2,6 @@
 #include "run/rewards.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -24,6 +22,10 @@ std::vector<std::string> OwnRewards(const v1::RewardConfig& config) {
                         [&](const v1::ScorerConfig& scorer) { return scorer.name() == name; });
   });
   return names;
+}
+
+uint32_t RewardServersOf(const v1::RunConfig& config) {
+  return OwnRewards(config.reward()).empty() ? 0 : config.services().reward_servers();
 }
 
 std::map<std::string, std::set<std::string>> RewardsNotAsked(

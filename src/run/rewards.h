@@ -21,6 +21,9 @@ std::vector<std::string> RewardNames(const v1::RewardConfig& config);
 // the others, too, if reward.endpoints is empty. Same order.
 std::vector<std::string> OwnRewards(const v1::RewardConfig& config);
 
+// The run's own reward servers; 0 if all its rewards are elsewhere.
+uint32_t RewardServersOf(const v1::RunConfig& config);
+
 // By endpoint: the rewards that a server is not asked for, though it may have them. A reward with
 // an entry in reward.scorers belongs to the run's own servers, those of `endpoints` that
 // reward.endpoints does not list; a server of that list would be a replica of them that nobody

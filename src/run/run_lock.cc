@@ -21,7 +21,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/status_macros.h"
 
 namespace oxbow::run {
 namespace {
@@ -71,18 +70,14 @@ Holder HolderIn(const std::string& record) {
   const auto json = ParseJson(record);
   Holder holder;
   if (!json.is_object()) return holder;
-  const auto text = [&](const char* key) {
-    const auto found = json.find(key);
-    return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
   const auto number = [&](const char* key) {
     const auto found = json.find(key);
     return found != json.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
   };
-  holder.program = text("program");
+  holder.program = TextIn(json, "program");
   holder.pid = static_cast<pid_t>(number("pid"));
-  holder.host = text("host");
-  holder.since = text("since");
+  holder.host = TextIn(json, "host");
+  holder.since = TextIn(json, "since");
   holder.process_start = number("process_start");
   holder.start = number("start");
   return holder;

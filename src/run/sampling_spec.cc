@@ -4,36 +4,31 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "core/flow/schedule.h"
-#include "core/flow/window.h"
+#include "io/picture_file.h"
 
 namespace oxbow::run {
+
 namespace {
+
+uint64_t LatentBytes(const v1::SamplingConfig& sampling, const std::vector<int64_t>& shape) {
+  uint64_t bytes = sampling.storage() == v1::STORAGE_D_TYPE_F32 ? 4 : 2;
+  for (const int64_t size : shape) bytes *= static_cast<uint64_t>(size);
+  return bytes;
+}
 
 constexpr int kHoldOfSlidingWindows = 25;  // As in MixGRPO, arXiv:2507.21802.
 
-absl::StatusOr<flow::WindowKind> KindOf(v1::WindowKind kind) {
-  switch (kind) {
-    case v1::WINDOW_KIND_ALL:
-      return flow::WindowKind::kAll;
-    case v1::WINDOW_KIND_FIXED:
-      return flow::WindowKind::kFixed;
-    case v1::WINDOW_KIND_RANDOM:
-      return flow::WindowKind::kRandom;
-    case v1::WINDOW_KIND_SUBSET:
-      return flow::WindowKind::kSubset;
-    case v1::WINDOW_KIND_PROGRESSIVE:
-      return flow::WindowKind::kProgressive;
-    case v1::WINDOW_KIND_DECAY:
-      return flow::WindowKind::kDecay;
-    case v1::WINDOW_KIND_EXP_DECAY:
-      return flow::WindowKind::kExpDecay;
-    default:
-      return absl::InvalidArgumentError("sampling.window.kind is not set");
-  }
+// Enums of a config count from 1 in the order of the core's, which count from 0 to `kLast`.
+// kInvalidArgument for one that is not set.
+template <auto kLast, auto kConfigLast>
+absl::StatusOr<decltype(kLast)> FromConfig(decltype(kConfigLast) value, const char* key) {
+  static_assert(static_cast<int>(kLast) == static_cast<int>(kConfigLast) - 1);
+  const int number = static_cast<int>(value) - 1;
+  if (number >= 0 && number <= static_cast<int>(kLast)) return static_cast<decltype(kLast)>(number);
+  return absl::InvalidArgumentError(absl::StrCat(key, " is not set"));
 }
 
 bool IsDrawn(flow::WindowKind kind) {
@@ -54,72 +49,38 @@ absl::Status CheckFixed(const flow::WindowPlan& plan) {
 
 constexpr uint32_t kStepsMax = 10'000;
 
-struct NamedGrid {
-  v1::ScheduleKind name;
-  flow::ScheduleKind grid;
-};
-
-constexpr NamedGrid kGrids[] = {
-    {v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT, flow::ScheduleKind::kDiffusersDefault},
-    {v1::SCHEDULE_KIND_LINSPACE, flow::ScheduleKind::kLinspace},
-    {v1::SCHEDULE_KIND_DANCE, flow::ScheduleKind::kDance},
-    {v1::SCHEDULE_KIND_UNIPC_FLOW, flow::ScheduleKind::kUnipcFlow},
-    {v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE, flow::ScheduleKind::kUnipcFlowWhole},
-};
-
-absl::StatusOr<flow::ScheduleKind> GridOf(v1::ScheduleKind name) {
-  for (const NamedGrid& row : kGrids) {
-    if (row.name == name) return row.grid;
+absl::StatusOr<flow::Compression> CompressionOf(const v1::SamplingConfig& config) {
+  const double share = config.compression().share();
+  if (share == 1 || !config.has_compression()) return flow::Compression{};
+  if (!(share > 0 && share < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.compression.share must be above 0 and at most 1: ", share));
   }
-  return absl::InvalidArgumentError("sampling.schedule is not set");
-}
-
-v1::ScheduleKind NameOf(flow::ScheduleKind grid) {
-  for (const NamedGrid& row : kGrids) {
-    if (row.grid == grid) return row.name;
+  if (config.shift_terminal() > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.compression.share takes levels below the last of a stretched grid: "
+                     "set it to 1, as sampling.shift_terminal is ",
+                     config.shift_terminal()));
   }
-  OXBOW_CHECK(false) << "a grid without a name: " << static_cast<int>(grid);
-}
-
-absl::StatusOr<flow::DynamicsKind> DynamicsOf(v1::DynamicsKind kind) {
-  switch (kind) {
-    case v1::DYNAMICS_KIND_ODE:
-      return flow::DynamicsKind::kOde;
-    case v1::DYNAMICS_KIND_FLOW_SDE:
-      return flow::DynamicsKind::kFlowSde;
-    case v1::DYNAMICS_KIND_DANCE_SDE:
-      return flow::DynamicsKind::kDanceSde;
-    case v1::DYNAMICS_KIND_CPS:
-      return flow::DynamicsKind::kCps;
-    case v1::DYNAMICS_KIND_WAN_SDE:
-      return flow::DynamicsKind::kWanSde;
-    default:
-      return absl::InvalidArgumentError("sampling.dynamics is not set");
-  }
+  return flow::Compression{
+      .share = share, .shift = config.shift(), .carry = config.compression().carry()};
 }
 
 }  // namespace
 
 absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
-  switch (kind) {
-    case v1::SOLVER_KIND_EULER:
-      return flow::SolverKind::kEuler;
-    case v1::SOLVER_KIND_DPMPP_2M:
-      return flow::SolverKind::kDpmpp2m;
-    case v1::SOLVER_KIND_DPMPP_HEUN:
-      return flow::SolverKind::kDpmppHeun;
-    default:
-      return absl::InvalidArgumentError("sampling.solver is not set");
-  }
+  return FromConfig<flow::SolverKind::kDpmppHeun, v1::SOLVER_KIND_DPMPP_HEUN>(kind,
+                                                                              "sampling.solver");
 }
 
 absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config) {
   const v1::WindowConfig& window = config.window();
-  const absl::StatusOr<flow::WindowKind> kind = KindOf(window.kind());
-  if (!kind.ok()) return kind.status();
+  OXBOW_ASSIGN_OR_RETURN(const flow::WindowKind kind,
+                         (FromConfig<flow::WindowKind::kExpDecay, v1::WINDOW_KIND_EXP_DECAY>(
+                             window.kind(), "sampling.window.kind")));
   const uint64_t end = std::min(uint64_t{config.sde_first()} + config.sde_count(),
                                 std::max(uint64_t{config.steps()}, uint64_t{1}) - 1);
-  flow::WindowPlan plan{.kind = *kind,
+  flow::WindowPlan plan{.kind = kind,
                         .begin = static_cast<int>(config.sde_first()),
                         .end = static_cast<int>(end),
                         .steps = {window.steps().begin(), window.steps().end()},
@@ -133,7 +94,7 @@ absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& conf
   }
   if (plan.kind == flow::WindowKind::kAll) return plan;
   if (plan.kind == flow::WindowKind::kFixed) {
-    if (const absl::Status fits = CheckFixed(plan); !fits.ok()) return fits;
+    OXBOW_RETURN_IF_ERROR(CheckFixed(plan));
     return plan;
   }
   if (plan.size < 1 || plan.size > plan.end - plan.begin) {
@@ -154,7 +115,7 @@ void ResolveSampling(const io::PipelineSchedule& own, v1::SamplingConfig& config
     if (config.shift_terminal() == 0) config.set_shift_terminal(own.shift_terminal);
   }
   if (config.schedule() != v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT) return;
-  config.set_schedule(NameOf(own.grid));
+  config.set_schedule(static_cast<v1::ScheduleKind>(static_cast<int>(own.grid) + 1));
   if (own.whole_timesteps) config.set_whole_timesteps(true);
 }
 
@@ -162,27 +123,6 @@ flow::SplitTree SplitTreeOf(const v1::SamplingConfig& config) {
   return {.steps = {config.split_steps().begin(), config.split_steps().end()},
           .width = std::max(1u, config.split_width())};
 }
-
-namespace {
-
-absl::StatusOr<flow::Compression> CompressionOf(const v1::SamplingConfig& config) {
-  const double share = config.compression().share();
-  if (share == 1 || !config.has_compression()) return flow::Compression{};
-  if (!(share > 0 && share < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampling.compression.share must be above 0 and at most 1: ", share));
-  }
-  if (config.shift_terminal() > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampling.compression.share takes levels below the last of a stretched grid: "
-                     "set it to 1, as sampling.shift_terminal is ",
-                     config.shift_terminal()));
-  }
-  return flow::Compression{
-      .share = share, .shift = config.shift(), .carry = config.compression().carry()};
-}
-
-}  // namespace
 
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config) {
   if (config.steps() == 0 || config.steps() > kStepsMax) {
@@ -197,9 +137,14 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
     return absl::InvalidArgumentError(absl::StrCat(
         "sampling.shift_terminal must be at least 0 and below 1: ", config.shift_terminal()));
   }
-  OXBOW_ASSIGN_OR_RETURN(const flow::ScheduleKind grid, GridOf(config.schedule()));
+  OXBOW_ASSIGN_OR_RETURN(
+      const flow::ScheduleKind grid,
+      (FromConfig<flow::ScheduleKind::kUnipcFlowWhole, v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE>(
+          config.schedule(), "sampling.schedule")));
   flow::SamplingSpec spec;
-  OXBOW_ASSIGN_OR_RETURN(spec.dynamics, DynamicsOf(config.dynamics()));
+  OXBOW_ASSIGN_OR_RETURN(spec.dynamics,
+                         (FromConfig<flow::DynamicsKind::kWanSde, v1::DYNAMICS_KIND_WAN_SDE>(
+                             config.dynamics(), "sampling.dynamics")));
   const int steps = static_cast<int>(config.steps());
   spec.sigmas = flow::SigmaGrid(grid, steps, config.shift(), config.shift_terminal());
   spec.eta = config.eta();
@@ -261,6 +206,38 @@ uint64_t RowsOfPass(const v1::RunConfig& config) {
   const rl::MethodFacts& method = config::ChosenMethod(config.method());
   if (whole == 0 && !method.whole_samples) return batch.rows_per_pass();
   return steps * std::min(samples, std::max<uint64_t>(1, whole));
+}
+
+uint64_t LatentsMax(const v1::RunConfig& config) {
+  const flow::SentLatents sent = SentLatentsOf(config);
+  if (sent == flow::SentLatents::kFinal) return 1;
+  const absl::StatusOr<flow::WindowPlan> window = WindowFromConfig(config.sampling());
+  // A stochastic tail brings all latents from where its head ends.
+  const bool tails =
+      config.replay().fraction() > 0 && config.sampling().tail() == v1::TAIL_KIND_SDE;
+  if (tails || !window.ok() || sent == flow::SentLatents::kToTheEnd)
+    return config.sampling().steps() + 1;
+  return static_cast<uint64_t>(flow::LongestSpan(*window)) + 1;
+}
+
+uint64_t GroupBytesMax(const v1::RunConfig& config, const std::vector<int64_t>& latent_shape) {
+  return LatentBytes(config.sampling(), latent_shape) * LatentsMax(config) *
+         config.batch().group_size();
+}
+
+uint64_t SinkBytesNeeded(const v1::RunConfig& config, const std::vector<int64_t>& latent_shape) {
+  // Groups that are replaced are kept by their rank until the step is trained.
+  const uint64_t groups =
+      uint64_t{config.batch().groups()} * (config.off_policy().staleness_max() + 2) +
+      config.batch().dynamic_sampling_max();
+  return GroupBytesMax(config, latent_shape) * groups;
+}
+
+uint64_t EntryBytes(const v1::SamplingConfig& sampling, const std::vector<int64_t>& latent_shape,
+                    uint64_t conditioning_bytes) {
+  const uint64_t latents = uint64_t{sampling.sde_first()} + sampling.sde_count() + 1;
+  return LatentBytes(sampling, latent_shape) * latents + conditioning_bytes +
+         io::PreviewBytesAbout(sampling.width(), sampling.height(), sampling.frames());
 }
 
 }  // namespace oxbow::run

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/start_record.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
 
+#include "run/run_record.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::run {

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer's options, from a run's config. Pure.
+// The trainer's options and types of numbers, from a run's config. Pure.
 #pragma once
 
-#include <optional>
+#include <c10/core/ScalarType.h>
 
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "config/validate.h"
 #include "core/flow/dynamics.h"
 #include "core/flow/window.h"
 #include "core/model/policy.h"
@@ -11,6 +16,18 @@
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::run {
+
+// kInvalidArgument for STORAGE_D_TYPE_UNSPECIFIED, with the setting's name `key`.
+absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, const char* key);
+
+// The type in which latents are stored and sent: sampling.storage.
+absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config);
+
+// How the frozen weights of a LoRA are kept.
+model::BaseWeights BaseWeightsOf(const v1::ModelConfig& config);
+
+// The text encoders': float32 unless it is bf16.
+at::ScalarType EncoderType(const v1::ModelConfig& config);
 
 // `config` is resolved and valid (config::Validate); `sampling` and `window` are what it samples
 // with.
@@ -36,5 +53,18 @@ bool RecomputesOldLogProbs(const v1::RunConfig& config);
 
 // The error of on-policy ratios beyond which something is wrong; see train/onpolicy_ratio_limit.
 double OnPolicyRatioLimit(const v1::RunConfig& config);
+
+// The steps that i_off leaves to train, where samples may be off-policy. They depend on the model's
+// noise levels, so they are known only once a model's facts are.
+//
+// i_off, from the config or the rule kc < kept_kc_max over all steps that may be stochastic: a
+// replayed head ends there, or after its last stochastic step before.
+int KeptStepsOf(const v1::RunConfig& config, const flow::SamplingSpec& sampling);
+
+// An error where no step is left though the run replays or trains stale samples: every one of them
+// would train nothing. Warnings where stale samples lose a part of their steps, and where some
+// windows give the buffer nothing. Requires a valid config.
+std::vector<config::Problem> CheckKeptSteps(const v1::RunConfig& config,
+                                            const flow::SamplingSpec& sampling);
 
 }  // namespace oxbow::run

@@ -12,7 +12,7 @@
 #include "base/sha256.h"
 #include "io/metrics_file.h"
 #include "metrics/step_metrics.h"
-#include "run/replay_directories.h"
+#include "run/endpoints_file.h"
 #include "services/buffer/replay_store.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 

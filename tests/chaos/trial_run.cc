@@ -13,9 +13,9 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/exit_code.h"
-#include "run/end_record.h"
+#include "run/endpoints_file.h"
 #include "run/prompt_files.h"
-#include "run/replay_directories.h"
+#include "run/run_record.h"
 #include "tests/chaos/checkpoint_damage.h"
 
 namespace oxbow::chaos {

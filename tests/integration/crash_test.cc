@@ -5,7 +5,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "run/replay_directories.h"
+#include "run/endpoints_file.h"
 #include "services/buffer/replay_store.h"
 #include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"

@@ -20,8 +20,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status_macros.h"
-#include "run/run_uid.h"
-#include "run/start_record.h"
+#include "run/run_record.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::learner {

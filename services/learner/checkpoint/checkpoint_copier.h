@@ -28,7 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "config/copy_target.h"
+#include "config/file_paths.h"
 
 namespace oxbow::learner {
 

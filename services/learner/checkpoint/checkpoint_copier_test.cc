@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
-#include "config/copy_target.h"
+#include "config/file_paths.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
 

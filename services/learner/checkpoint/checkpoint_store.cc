@@ -20,7 +20,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "run/end_record.h"
+#include "run/run_record.h"
 
 namespace oxbow::learner {
 namespace {

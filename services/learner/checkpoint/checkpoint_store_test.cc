@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "gmock/gmock.h"
-#include "run/end_record.h"
+#include "run/run_record.h"
 #include "services/learner/record/step_log.h"
 
 namespace oxbow::learner {

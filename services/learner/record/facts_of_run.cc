@@ -16,10 +16,9 @@
 #include "io/report/report.h"
 #include "io/report/sheets.h"
 #include "rewards/picture_guards.h"
-#include "run/end_record.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
-#include "run/start_record.h"
+#include "run/run_record.h"
 #include "run/start_weights.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 

@@ -5,8 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "config/run_config.h"
-#include "run/end_record.h"
-#include "run/start_record.h"
+#include "run/run_record.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::learner {

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/report/report.h"
 
-#include <algorithm>
+#include <sys/stat.h>
+
 #include <optional>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "core/reward/synthetic_task.h"
-#include "io/metrics_file.h"
-#include "io/report/html.h"
-#include "io/report/sheets.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::io {
+
 namespace {
 
 constexpr uint64_t kConfigBytesMax = 1 << 20;
@@ -153,6 +151,36 @@ std::string Configuration(const std::filesystem::path& run_dir) {
 }
 
 }  // namespace
+
+absl::Status RunReading::Update() {
+  sheets_ = SheetsOf(run_dir_, &cache_);
+  if (cache_.size() > 4 * kSheetsMax) cache_.clear();  // Others are chosen as a run grows.
+  return UpdateHistory();
+}
+
+absl::Status RunReading::UpdateHistory() {
+  absl::Status status = TakeNewLines();
+  if (!status.ok()) {
+    history_ = History();
+    bytes_ = 0;
+  }
+  return status;
+}
+
+absl::Status RunReading::TakeNewLines() {
+  const std::filesystem::path path = run_dir_ / kMetricsFile;
+  struct stat now {};
+  if (stat(path.c_str(), &now) != 0) {
+    return absl::NotFoundError(absl::StrCat("cannot open: ", path.string()));
+  }
+  const auto size = static_cast<uint64_t>(now.st_size);
+  if (now.st_ino != inode_ || size < bytes_) {
+    history_ = History();
+    bytes_ = 0;
+    inode_ = now.st_ino;
+  }
+  return ReadMetricsFrom(path, bytes_, [this](const auto& line) { history_.Add(line); });
+}
 
 std::string RunName(const std::filesystem::path& run_dir) {
   std::error_code ignored;

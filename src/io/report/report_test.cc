@@ -13,7 +13,6 @@
 #include "io/metrics_file.h"
 #include "io/report/html.h"
 #include "io/report/sheets.h"
-#include "io/report/sprite.h"
 #include "tests/testing/made_up_run.h"
 #include "tests/testing/photo_like.h"
 

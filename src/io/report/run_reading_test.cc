@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/report/run_reading.h"
 
 #include <chrono>
 #include <fstream>

@@ -2,7 +2,6 @@
 #include "io/report/verdict.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +11,6 @@
 #include "base/statistics.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict_course.h"
-#include "io/report/verdict_lines.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::io {
@@ -24,17 +22,8 @@ constexpr size_t kSentencesAt = 23;
 }  // namespace
 
 const char* LevelWord(Level level) {
-  switch (level) {
-    case Level::kUnknown:
-      return "not known";
-    case Level::kGood:
-      return "good";
-    case Level::kWatch:
-      return "watch";
-    case Level::kBad:
-      return "bad";
-  }
-  return "";
+  static constexpr const char* kWords[] = {"not known", "good", "watch", "bad"};
+  return kWords[static_cast<int>(level)];
 }
 
 const History& Comparable(const History& history, const RunFacts& facts, History& rest) {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/report/verdict_course.h"
 
-#include <algorithm>
 #include <cmath>
-#include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,6 +11,7 @@
 #include "metrics/step_metrics.h"
 
 namespace oxbow::io {
+
 namespace {
 
 constexpr double kRounding = 1e-6;  // A share of a number, in its standard deviation.

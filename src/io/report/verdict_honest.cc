@@ -14,7 +14,6 @@
 #include "core/reward/synthetic_task.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict_course.h"
-#include "io/report/verdict_lines.h"
 #include "metrics/alert_limits.h"
 #include "metrics/step_metrics.h"
 

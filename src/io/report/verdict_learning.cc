@@ -10,7 +10,6 @@
 #include "base/statistics.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict_course.h"
-#include "io/report/verdict_lines.h"
 #include "metrics/alert_limits.h"
 #include "metrics/step_metrics.h"
 

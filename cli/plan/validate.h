@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work and needs of a run before it starts: batch arithmetic, which steps are kept, memory.
-// Pure.
+// `oxbow validate`: the work and needs of a run before it starts: batch arithmetic, which steps are
+// kept, memory. Pure.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "config/validate.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images of a model directory or of a finished run, drawn by the ODE: what `oxbow sample` shows
+// Pictures of a model directory or of a finished run, drawn by the ODE: what `oxbow sample` shows
 // and `oxbow eval` measures.
 #pragma once
 
@@ -24,7 +24,7 @@ struct ModelSource {
   std::string checkpoint = "newest";  // That of the run; see ReadTrainedPart.
 };
 
-struct ImageOptions {
+struct DrawingOptions {
   uint32_t per_prompt = 1;
   // Defaults: those of the run's evaluations; for a model, 10 steps of Euler and no guidance.
   uint32_t steps = 0;
@@ -38,46 +38,46 @@ struct ImageOptions {
   std::string device = "cpu";
 };
 
-struct DrawnImage {
+struct DrawnPicture {
   std::string prompt;
   std::vector<Image8> frames;  // One is a picture.
 };
 
 // A loaded model that draws prompts, some at a time.
-class ImageDrawer {
+class PictureDrawer {
  public:
   // `prompt` is one of those to draw: an embedded task's says the size. kNotFound or kDataLoss
   // names a missing or broken file.
-  static absl::StatusOr<std::unique_ptr<ImageDrawer>> Open(const ModelSource& source,
-                                                           const std::string& prompt,
-                                                           const ImageOptions& options);
-  ~ImageDrawer();
+  static absl::StatusOr<std::unique_ptr<PictureDrawer>> Open(const ModelSource& source,
+                                                             const std::string& prompt,
+                                                             const DrawingOptions& options);
+  ~PictureDrawer();
 
   // Counts there what Draw has drawn of `total` pictures, all its calls together; a path that is
   // half done counts as half a picture. `progress` outlives the calls.
   void ReportTo(WorkProgress& progress, uint64_t total);
 
-  // The frames of images or videos, in order of the prompts, `per_prompt` each. Their noise depends
-  // on the seed, the prompt's number, counted from `first`, and the image's number alone.
+  // The frames of pictures or videos, in order of the prompts, `per_prompt` each. Their noise
+  // depends on the seed, the prompt's number, counted from `first`, and the picture's number alone.
   absl::StatusOr<std::vector<std::vector<Image8>>> Draw(const std::vector<std::string>& prompts,
                                                         uint32_t per_prompt, uint64_t seed,
                                                         uint64_t first = 0);
 
  private:
   struct Drawing;
-  explicit ImageDrawer(std::unique_ptr<Drawing> drawing);
+  explicit PictureDrawer(std::unique_ptr<Drawing> drawing);
   const std::unique_ptr<Drawing> drawing_;
 };
 
 // Reads a prompt file: one prompt per line. kInvalidArgument if it has none.
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path);
 
-// Images in order of the prompts, `per_prompt` each. kNotFound or kDataLoss names a missing or
+// Pictures in order of the prompts, `per_prompt` each. kNotFound or kDataLoss names a missing or
 // broken file.
-absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
-                                                   const std::vector<std::string>& prompts,
-                                                   const ImageOptions& options,
-                                                   WorkProgress& progress);
+absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source,
+                                                       const std::vector<std::string>& prompts,
+                                                       const DrawingOptions& options,
+                                                       WorkProgress& progress);
 
 // --model: a directory, or the id of a model in the cache of the Hugging Face Hub. `model` outlives
 // the parsing.
@@ -87,6 +87,13 @@ void AddModelFlag(CLI::App& command, std::string& model);
 void AddSourceFlags(CLI::App& command, ModelSource& source);
 
 // How they are drawn; how many is the command's own.
-void AddImageFlags(CLI::App& command, ImageOptions& images);
+void AddDrawingFlags(CLI::App& command, DrawingOptions& drawing);
+
+// Warnings about prompts, before a person looks at their pictures: words that an embedded model
+// was not trained on, and prompts without words.
+//
+// Whole sentences; none for a model whose tokenizer has a large vocabulary, or is of another kind.
+std::vector<std::string> PromptWarnings(const ModelSource& source,
+                                        const std::vector<std::string>& prompts);
 
 }  // namespace oxbow::cli

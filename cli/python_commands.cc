@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/exit_code.h"
+#include "cli/child_program.h"
 #include "cli/commands.h"
-#include "cli/python_part.h"
+#include "cli/terminal.h"
 #include "config/run_config.h"
 
 namespace oxbow::cli {
+
 namespace {
 
 struct BenchFlags {
@@ -64,12 +64,37 @@ void AddBench(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1000));
   command->add_flag("--table-only", flags->table_only, "train nothing, show what is finished");
   command->callback([flags, &exit_code] {
-    const absl::Status failed = BecomePythonPart({.module = "oxbow.bench.command",
+    exit_code =
+        Ended("bench learning", BecomePythonPart({.module = "oxbow.bench.command",
                                                   .needs = {"numpy", "PyYAML", "matplotlib"},
                                                   .extra = "bench"},
-                                                 BenchWords(*flags), config::ProcessEnvironment());
-    std::cerr << "oxbow bench learning: " << failed.message() << "\n";
-    exit_code = ExitCodeOf(failed);
+                                                 BenchWords(*flags), config::ProcessEnvironment()));
+  });
+}
+
+void AddConvertWeights(CLI::App& app, int& exit_code) {
+  struct Flags {
+    std::string from, to;
+  };
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* const command = app.add_subcommand(
+      "convert-weights", "Turn a .pt or .pth file of torch.save into safetensors");
+  command->footer(
+      "Takes the tensors of a state dict, or of the entry `state_dict` of a checkpoint, under\n"
+      "their names and in their types. Nothing in the file is run: one that asks for anything but\n"
+      "tensors is refused with the name of what it asks for.\n"
+      "A Mask2Former of mmdetection gets the names of transformers, for the reward geneval.\n"
+      "It runs in Python, with torch and safetensors; `make build` has both.\n"
+      "Example: oxbow convert-weights sac+logos+ava1-l14-linearMSE.pth aesthetic.safetensors");
+  command->add_option("IN", flags->from, "file of torch.save")->required();
+  command->add_option("OUT", flags->to, "safetensors file to write")->required();
+  command->callback([flags, &exit_code] {
+    exit_code =
+        Ended("convert-weights",
+              BecomePythonPart({.module = "oxbow.convert.weights",
+                                .needs = {"torch", "safetensors", "numpy"},
+                                .extra = "convert"},
+                               {"--", flags->from, flags->to}, config::ProcessEnvironment()));
   });
 }
 

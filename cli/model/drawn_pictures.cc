@@ -1,37 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/model/drawn_images.h"
+#include "cli/model/drawn_pictures.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <functional>
-#include <memory>
+#include <iterator>
+#include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/model/trained_part.h"
 #include "cli/run/work_progress.h"
 #include "cli/run_option.h"
-#include "config/hub_cache.h"
+#include "config/file_paths.h"
 #include "config/run_config.h"
 #include "core/model/device.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
 #include "core/model/velocity_model.h"
 #include "core/reward/synthetic_task.h"
+#include "io/clip_tokenizer.h"
 #include "io/tensor_torch.h"
 #include "run/loaded_model.h"
 #include "run/model_facts.h"
 #include "run/sampling_spec.h"
-#include "run/scalar_type.h"
+#include "run/trainer_options.h"
 
 namespace oxbow::cli {
 
+namespace {
+
+// CLIP's own has 49408; an embedded model's 514 and one for each word.
+constexpr int64_t kWordListMax = 4096;
+constexpr size_t kWordsShown = 10;
+
+std::string PathOf(const ModelSource& source) {
+  if (source.run.empty()) return source.model;
+  const auto config = ConfigOfRun(source.run);
+  return config.ok() ? config->model().path() : "";
+}
+
+std::string ListOf(const std::set<std::string>& words) {
+  const size_t shown = std::min(words.size(), kWordsShown);
+  const auto end = std::next(words.begin(), static_cast<std::ptrdiff_t>(shown));
+  const size_t more = words.size() - shown;
+  return absl::StrCat(absl::StrJoin(words.begin(), end, ", "),
+                      more == 0 ? "" : absl::StrCat(" and ", more, " more"));
+}
+
+}  // namespace
+
 // A model and how its velocities are asked for.
-struct ImageDrawer::Drawing {
+struct PictureDrawer::Drawing {
   run::LoadedModel model;
   v1::RunConfig config;
   std::unique_ptr<model::Policy> policy;
@@ -117,7 +146,7 @@ v1::SolverKind SolverNamed(const std::string& name) {
 }
 
 // The options over the config of a run or of a model directory.
-void Apply(const ImageOptions& options, v1::RunConfig& config) {
+void Apply(const DrawingOptions& options, v1::RunConfig& config) {
   config.mutable_model()->set_device(options.device);  // Not where the run trained.
   if (!options.prompts_cache.empty()) config.mutable_prompts()->set_cache(options.prompts_cache);
   if (options.t5_length > 0) config.mutable_prompts()->set_t5_length(options.t5_length);
@@ -132,12 +161,12 @@ void Apply(const ImageOptions& options, v1::RunConfig& config) {
 
 }  // namespace
 
-ImageDrawer::ImageDrawer(std::unique_ptr<Drawing> drawing) : drawing_(std::move(drawing)) {}
-ImageDrawer::~ImageDrawer() = default;
+PictureDrawer::PictureDrawer(std::unique_ptr<Drawing> drawing) : drawing_(std::move(drawing)) {}
+PictureDrawer::~PictureDrawer() = default;
 
-absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource& source,
-                                                               const std::string& prompt,
-                                                               const ImageOptions& options) {
+absl::StatusOr<std::unique_ptr<PictureDrawer>> PictureDrawer::Open(const ModelSource& source,
+                                                                   const std::string& prompt,
+                                                                   const DrawingOptions& options) {
   at::set_num_threads(1);
   auto drawing = std::make_unique<Drawing>();
   v1::RunConfig& config = drawing->config;
@@ -160,10 +189,10 @@ absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource
   if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing->policy->Load(trained));
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(config));
   drawing->spec = model::OdeSpec(spec.sigmas, spec.solver);
-  return std::unique_ptr<ImageDrawer>(new ImageDrawer(std::move(drawing)));
+  return std::unique_ptr<PictureDrawer>(new PictureDrawer(std::move(drawing)));
 }
 
-absl::StatusOr<std::vector<std::vector<Image8>>> ImageDrawer::Draw(
+absl::StatusOr<std::vector<std::vector<Image8>>> PictureDrawer::Draw(
     const std::vector<std::string>& prompts, uint32_t per_prompt, uint64_t seed, uint64_t first) {
   const run::LoadedModel& loaded = drawing_->model;
   const at::NoGradGuard no_grad;
@@ -187,7 +216,7 @@ absl::StatusOr<std::vector<std::vector<Image8>>> ImageDrawer::Draw(
   return drawn;
 }
 
-void ImageDrawer::ReportTo(WorkProgress& progress, uint64_t total) {
+void PictureDrawer::ReportTo(WorkProgress& progress, uint64_t total) {
   drawing_->progress = &progress;
   drawing_->total = total;
 }
@@ -199,19 +228,19 @@ absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path)
   return prompts;
 }
 
-absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
-                                                   const std::vector<std::string>& prompts,
-                                                   const ImageOptions& options,
-                                                   WorkProgress& progress) {
+absl::StatusOr<std::vector<DrawnPicture>> DrawPictures(const ModelSource& source,
+                                                       const std::vector<std::string>& prompts,
+                                                       const DrawingOptions& options,
+                                                       WorkProgress& progress) {
   progress.Begin("loading the model");
-  OXBOW_ASSIGN_OR_RETURN(const auto drawer, ImageDrawer::Open(source, prompts.front(), options));
+  OXBOW_ASSIGN_OR_RETURN(const auto drawer, PictureDrawer::Open(source, prompts.front(), options));
   progress.Begin("drawing");
   drawer->ReportTo(progress, prompts.size() * options.per_prompt);
-  OXBOW_ASSIGN_OR_RETURN(std::vector<std::vector<Image8>> images,
+  OXBOW_ASSIGN_OR_RETURN(std::vector<std::vector<Image8>> pictures,
                          drawer->Draw(prompts, options.per_prompt, options.seed));
-  std::vector<DrawnImage> drawn;
-  for (size_t i = 0; i < images.size(); ++i) {
-    drawn.push_back({.prompt = prompts[i / options.per_prompt], .frames = std::move(images[i])});
+  std::vector<DrawnPicture> drawn;
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    drawn.push_back({.prompt = prompts[i / options.per_prompt], .frames = std::move(pictures[i])});
   }
   return drawn;
 }
@@ -234,33 +263,54 @@ void AddSourceFlags(CLI::App& command, ModelSource& source) {
   command.add_option("--checkpoint", source.checkpoint, kCheckpointHelp)->needs(run);
 }
 
-void AddImageFlags(CLI::App& command, ImageOptions& images) {
+void AddDrawingFlags(CLI::App& command, DrawingOptions& drawing) {
   command
-      .add_option("--steps", images.steps,
+      .add_option("--steps", drawing.steps,
                   "ODE steps; default: as the run evaluates, of a model 10")
       ->check(CLI::Range(1, 1000));
   command
-      .add_option("--solver", images.solver,
+      .add_option("--solver", drawing.solver,
                   "of the ODE; default: as the run evaluates, of a model euler")
       ->check(CLI::IsMember({"euler", "dpmpp_2m", "dpmpp_heun"}));
   command
-      .add_option("--guidance", images.guidance,
+      .add_option("--guidance", drawing.guidance,
                   "classifier-free guidance, the pipeline's own scale; default: the run's, of a "
                   "model none")
       ->check(CLI::Range(0.0, 100.0));
   command
-      .add_option("--embedded-guidance", images.embedded_guidance,
+      .add_option("--embedded-guidance", drawing.embedded_guidance,
                   "scale that the network takes as an input; default: the run's, else its own")
       ->check(CLI::PositiveNumber);
-  command.add_option("--negative-prompt", images.negative_prompt, "what guidance leads away from");
-  command.add_option("--prompts-cache", images.prompts_cache,
+  command.add_option("--negative-prompt", drawing.negative_prompt, "what guidance leads away from");
+  command.add_option("--prompts-cache", drawing.prompts_cache,
                      "directory of encoded prompts; default: the run's, of a model none");
   command
-      .add_option("--t5-length", images.t5_length,
+      .add_option("--t5-length", drawing.t5_length,
                   "tokens with which they were encoded; default: the run's, of a model its own")
       ->check(CLI::Range(1, 512));
-  command.add_option("--device", images.device, "cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--seed", images.seed, "of the noise")->capture_default_str();
+  command.add_option("--device", drawing.device, "cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--seed", drawing.seed, "of the noise")->capture_default_str();
+}
+
+std::vector<std::string> PromptWarnings(const ModelSource& source,
+                                        const std::vector<std::string>& prompts) {
+  const std::string path = PathOf(source);
+  if (path.empty()) return {};
+  const auto tokenizer = io::ClipTokenizer::Load(std::filesystem::path(path) / "tokenizer");
+  if (!tokenizer.ok() || tokenizer->size() > kWordListMax) return {};
+  std::set<std::string> unknown;
+  bool empty = false;
+  for (const std::string& prompt : prompts) {
+    empty = empty || absl::StripAsciiWhitespace(prompt).empty();
+    for (const std::string& word : tokenizer->SplitWords(prompt)) unknown.insert(word);
+  }
+  std::vector<std::string> warnings;
+  if (!unknown.empty()) {
+    warnings.push_back(
+        absl::StrCat(path, " was not trained on these words, and guesses: ", ListOf(unknown)));
+  }
+  if (empty) warnings.push_back("a prompt without words asks for nothing in particular");
+  return warnings;
 }
 
 }  // namespace oxbow::cli

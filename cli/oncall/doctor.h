@@ -24,10 +24,6 @@ Check CheckRewards(const v1::RunConfig& config);
 // "config/checkpoint.copy_to": a run without a checkpoint that has copies there. Else empty.
 Checks CheckCopies(const v1::RunConfig& config);
 
-// "config/reward.endpoints": each server of reward.endpoints that does not answer, and each reward
-// that none has. Empty if the run has no such server.
-Checks CheckRewardEndpoints(const v1::RunConfig& config);
-
 // "machine/*". `directory`: of runs, where `needs` has no disk. `ports`: see LookAtMachine.
 // `certificate_left`: see MachineFacts.
 Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
