@@ -4,7 +4,6 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"

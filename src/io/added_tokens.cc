@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"
 
@@ -20,35 +19,26 @@ constexpr int64_t kExtraIdsMax = 10'000;
 
 // The file's object, or an empty one where there is no such file.
 absl::StatusOr<Json> ReadTokensJson(const std::filesystem::path& path) {
-  auto text = ReadFile(path, kAddedTokensBytesMax);
-  if (absl::IsNotFound(text.status())) return Json::object();
-  if (!text.ok()) return text.status();
-  Json json = ParseJson(*text);
-  if (json.is_object()) return json;
-  return absl::DataLossError(absl::StrCat("not a JSON object: ", path.string()));
+  auto json = ReadJsonObject(path, kAddedTokensBytesMax);
+  if (absl::IsNotFound(json.status())) return Json::object();
+  return json;
 }
 
 // A token is a string, or an object with the string in "content".
 std::optional<std::string> TextOf(const Json& json) {
-  if (json.is_string()) return json.get<std::string>();
-  if (json.is_object() && json.contains("content") && json["content"].is_string()) {
-    return json["content"].get<std::string>();
-  }
-  return std::nullopt;
+  const Json& text = json.is_object() ? MemberOf(json, "content") : json;
+  return text.is_string() ? std::optional(text.get<std::string>()) : std::nullopt;
 }
 
-bool IsNormalized(const Json& json) {
-  return json.is_object() && json.contains("normalized") && json["normalized"].is_boolean() &&
-         json["normalized"].get<bool>();
-}
+bool IsNormalized(const Json& json) { return MemberOf(json, "normalized") == true; }
 
 void ReadNamed(const Json& json, TokenizerSettings& settings) {
   for (auto& [key, text] : settings.named) {
-    if (!json.contains(key)) continue;
-    const std::optional<std::string> given = TextOf(json[key]);
+    const Json& token = MemberOf(json, key.c_str());
+    const std::optional<std::string> given = TextOf(token);
     if (!given.has_value()) continue;
     text = *given;
-    if (json[key].is_object()) settings.normalized[text] = IsNormalized(json[key]);
+    if (token.is_object()) settings.normalized[text] = IsNormalized(token);
   }
 }
 
@@ -84,8 +74,8 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::p
   OXBOW_ASSIGN_OR_RETURN(const Json config, ReadTokensJson(path));
   ReadNamed(config, settings);
   const auto integer = [&](const char* key) -> std::optional<int64_t> {
-    if (!config.contains(key) || !config[key].is_number_integer()) return std::nullopt;
-    return config[key].get<int64_t>();
+    const Json& value = MemberOf(config, key);
+    return value.is_number_integer() ? std::optional(value.get<int64_t>()) : std::nullopt;
   };
   settings.model_max_length = integer("model_max_length");
   settings.extra_ids = integer("extra_ids");
@@ -93,8 +83,8 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::p
     return absl::DataLossError(
         absl::StrCat("extra_ids is no count: ", *settings.extra_ids, ": ", path.string()));
   }
-  if (config.contains("added_tokens_decoder") && config["added_tokens_decoder"].is_object()) {
-    const absl::Status status = ReadListed(config["added_tokens_decoder"], settings);
+  if (const Json& decoder = MemberOf(config, "added_tokens_decoder"); decoder.is_object()) {
+    const absl::Status status = ReadListed(decoder, settings);
     if (!status.ok()) return Annotate(status, path.string());
     return settings;
   }
@@ -125,11 +115,11 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) {
   }
 }
 
-std::vector<TextCut> AddedTokens::Cut(std::string_view text) const {
-  std::vector<TextCut> cuts;
-  size_t plain = 0;  // Start of the text since the last token.
+void AddedTokens::Append(std::string_view text, std::vector<int64_t>& ids,
+                         const std::function<void(std::string_view piece)>& plain) const {
+  size_t begin = 0;  // Of the text since the last token.
   const auto end_plain = [&](size_t end) {
-    if (end > plain) cuts.push_back({.text = text.substr(plain, end - plain), .id = std::nullopt});
+    if (end > begin) plain(text.substr(begin, end - begin));
   };
   for (size_t i = 0; i < text.size();) {
     const AddedToken* token = nullptr;
@@ -145,11 +135,10 @@ std::vector<TextCut> AddedTokens::Cut(std::string_view text) const {
       continue;
     }
     end_plain(i);
-    cuts.push_back({.text = text.substr(i, token->text.size()), .id = token->id});
-    plain = i += token->text.size();
+    ids.push_back(token->id);
+    begin = i += token->text.size();
   }
   end_plain(text.size());
-  return cuts;
 }
 
 }  // namespace oxbow::io

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,12 +45,6 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::p
                                                         std::map<std::string, std::string> named,
                                                         std::vector<AddedToken> listed = {});
 
-// A piece of text between added tokens, or one of these.
-struct TextCut {
-  std::string_view text;
-  std::optional<int64_t> id;
-};
-
 // A text's ids as its encoder takes them: cut so that `end` still fits, padded to `length` >= 1.
 std::vector<int64_t> TokenRow(std::vector<int64_t> ids, int64_t end, int64_t pad, int64_t length);
 
@@ -59,8 +54,10 @@ class AddedTokens {
   AddedTokens() = default;
   explicit AddedTokens(std::vector<AddedToken> tokens);  // Equal texts: the first counts.
 
-  // Pieces in order, none of them empty. They point into `text`.
-  std::vector<TextCut> Cut(std::string_view text) const;
+  // Appends the ids of the tokens in a text, in order; `plain` appends those of each piece between
+  // them, none of which is empty.
+  void Append(std::string_view text, std::vector<int64_t>& ids,
+              const std::function<void(std::string_view piece)>& plain) const;
 
  private:
   std::map<char, std::vector<AddedToken>> by_first_;  // Longest first.

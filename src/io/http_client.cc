@@ -77,9 +77,7 @@ size_t TakeHeader(char* bytes, size_t /*one*/, size_t count, void* to) {
   const std::string name = absl::AsciiStrToLower(line.substr(0, colon));
   const absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
   int seconds = 0;
-  if (name == "content-type") {
-    incoming.answer.content_type = std::string(value);
-  } else if (name == "location") {
+  if (name == "location") {
     incoming.answer.location = std::string(value);
   } else if (name == "retry-after" && absl::SimpleAtoi(value, &seconds)) {
     incoming.answer.retry_after = absl::Seconds(std::clamp(seconds, 0, 86400));

@@ -23,13 +23,6 @@ absl::Status Damaged(const std::string& what) {
 
 bool IsId(const Json& json) { return json.is_number_unsigned() && json <= INT32_MAX; }
 
-// A member of `object`, or null.
-const Json& MemberOf(const Json& object, const char* key) {
-  static const auto& null = *new Json(nullptr);
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? null : *found;
-}
-
 absl::StatusOr<std::vector<AddedToken>> AddedOf(const Json& file) {
   std::vector<AddedToken> added;
   const Json& list = MemberOf(file, "added_tokens");

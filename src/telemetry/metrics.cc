@@ -31,15 +31,15 @@ MetricFamily Empty(const exported::Metric& row, MetricType type) {
   return family;
 }
 
-MetricFamily WithoutLabels(const exported::Counter& row, double value) {
-  MetricFamily family = Empty(row, MetricType::Counter);
-  family.metric.emplace_back().counter.value = value;
-  return family;
+void Add(double value, const prometheus::Labels& labels, MetricFamily& family) {
+  ClientMetric& metric = family.metric.emplace_back();
+  for (const auto& [name, label] : labels) metric.label.push_back({name, label});
+  (family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
 }
 
-MetricFamily WithoutLabels(const exported::Gauge& row, double value) {
-  MetricFamily family = Empty(row, MetricType::Gauge);
-  family.metric.emplace_back().gauge.value = value;
+MetricFamily WithoutLabels(const exported::Metric& row, MetricType type, double value) {
+  MetricFamily family = Empty(row, type);
+  Add(value, {}, family);
   return family;
 }
 
@@ -73,13 +73,13 @@ void AppendProcess(std::vector<MetricFamily>& families) {
   if (fields.size() < 22) return;
   const auto number = [&](size_t field) { return std::stod(fields[field - 3]); };
   const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  families.push_back(WithoutLabels(exported::kProcessResidentMemoryBytes,
+  families.push_back(WithoutLabels(exported::kProcessResidentMemoryBytes, MetricType::Gauge,
                                    number(24) * static_cast<double>(::sysconf(_SC_PAGESIZE))));
-  families.push_back(
-      WithoutLabels(exported::kProcessCpuSecondsTotal, (number(14) + number(15)) / ticks));
+  families.push_back(WithoutLabels(exported::kProcessCpuSecondsTotal, MetricType::Counter,
+                                   (number(14) + number(15)) / ticks));
   if (const std::optional<double> boot = BootTime()) {
-    families.push_back(
-        WithoutLabels(exported::kProcessStartTimeSeconds, *boot + number(22) / ticks));
+    families.push_back(WithoutLabels(exported::kProcessStartTimeSeconds, MetricType::Gauge,
+                                     *boot + number(22) / ticks));
   }
 }
 
@@ -91,12 +91,8 @@ void AppendDisks(const std::map<std::string, std::filesystem::path>& disks,
     std::error_code error;
     const std::filesystem::space_info space = std::filesystem::space(directory, error);
     if (error) continue;
-    ClientMetric metric;
-    metric.label = {{"use", use}};
-    metric.gauge.value = static_cast<double>(space.available);
-    available.metric.push_back(metric);
-    metric.gauge.value = static_cast<double>(space.capacity);
-    size.metric.push_back(metric);
+    Add(static_cast<double>(space.available), {{"use", use}}, available);
+    Add(static_cast<double>(space.capacity), {{"use", use}}, size);
   }
   if (available.metric.empty()) return;
   families.push_back(available);
@@ -108,10 +104,7 @@ void AppendRefusedCalls(std::vector<MetricFamily>& families) {
   if (counts.empty()) return;
   MetricFamily refused = Empty(exported::kRpcRefusedTotal, MetricType::Counter);
   for (const auto& [what, count] : counts) {
-    ClientMetric metric;
-    metric.label = {{"method", what.first}, {"reason", what.second}};
-    metric.counter.value = static_cast<double>(count);
-    refused.metric.push_back(metric);
+    Add(static_cast<double>(count), {{"method", what.first}, {"reason", what.second}}, refused);
   }
   families.push_back(refused);
 }
