@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/reward/synthetic_task.h"
-#include "io/failure_words.h"
+#include "io/evaluation_file.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::cli {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/file.h"
-#include "io/failure_words.h"
+#include "io/evaluation_file.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

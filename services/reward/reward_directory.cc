@@ -2,9 +2,7 @@
 #include "services/reward/reward_directory.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "io/tokenizer_json.h"
 
 namespace oxbow::io {
 namespace {

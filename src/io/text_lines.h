@@ -41,7 +41,7 @@ class TextLines {
   std::string buffer_;
   size_t at_ = 0;              // In buffer_.
   bool after_return_ = false;  // A line feed that comes next belongs to the line before.
-  int number_ = 0;             // Of the line that Next gave last, from 1.
+  int number_ = 0;             // The line that Next gave last, from 1.
 };
 
 bool IsUtf8(std::string_view text);

@@ -25,7 +25,6 @@
 #include "absl/status/statusor.h"
 #include "base/file.h"
 #include "io/evaluation_file.h"
-#include "io/failure_words.h"
 #include "io/film.h"
 #include "io/metrics_file.h"
 #include "io/picture_file.h"
@@ -98,8 +97,5 @@ class RunLog {
   const std::function<double()> unix_seconds_;
   double resumed_wall_seconds_ = 0;
 };
-
-// samples/step_000010 under the run's directory.
-std::filesystem::path SampleDirectory(const std::filesystem::path& run_dir, int64_t step);
 
 }  // namespace oxbow::telemetry
