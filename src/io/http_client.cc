@@ -40,14 +40,12 @@ Headers HeadersOf(const HttpRequest& request) {
                                     "Expect:"};
   if (!request.bearer.empty())
     lines.push_back(absl::StrCat("Authorization: Bearer ", request.bearer));
-  Headers headers;
+  curl_slist* headers = nullptr;
   for (const std::string& line : lines) {
-    curl_slist* longer = curl_slist_append(headers.get(), line.c_str());
-    OXBOW_CHECK(longer != nullptr) << "no memory for HTTP headers";
-    (void)headers.release();
-    headers.reset(longer);
+    headers = curl_slist_append(headers, line.c_str());
+    OXBOW_CHECK(headers != nullptr) << "no memory for HTTP headers";
   }
-  return headers;
+  return Headers(headers);
 }
 
 // An answer as it comes in.

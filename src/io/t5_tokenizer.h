@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "io/spiece_model.h"
 #include "io/tokenizer_files.h"
 
 namespace oxbow::io {

@@ -84,19 +84,24 @@ class PageServer {
 // as the registry.
 using Buckets = prometheus::Histogram::BucketBoundaries;
 
-prometheus::Family<prometheus::Counter>& Family(prometheus::Registry& registry,
-                                                const exported::Counter& row);
-prometheus::Family<prometheus::Gauge>& Family(prometheus::Registry& registry,
-                                              const exported::Gauge& row);
-prometheus::Family<prometheus::Histogram>& Family(prometheus::Registry& registry,
-                                                  const exported::Histogram& row);
+inline auto BuilderOf(const exported::Counter&) { return prometheus::BuildCounter(); }
+inline auto BuilderOf(const exported::Gauge&) { return prometheus::BuildGauge(); }
+inline auto BuilderOf(const exported::Histogram&) { return prometheus::BuildHistogram(); }
 
-prometheus::Counter& Metric(prometheus::Registry& registry, const exported::Counter& row,
-                            const prometheus::Labels& labels = {});
-prometheus::Gauge& Metric(prometheus::Registry& registry, const exported::Gauge& row,
-                          const prometheus::Labels& labels = {});
-prometheus::Histogram& Metric(prometheus::Registry& registry, const exported::Histogram& row,
-                              const Buckets& buckets);
+template <typename Row>
+auto& Family(prometheus::Registry& registry, const Row& row) {
+  return BuilderOf(row).Name(row.name).Help(row.help).Register(registry);
+}
+
+template <typename Row>
+auto& Metric(prometheus::Registry& registry, const Row& row,
+             const prometheus::Labels& labels = {}) {
+  return Family(registry, row).Add(labels);
+}
+inline auto& Metric(prometheus::Registry& registry, const exported::Histogram& row,
+                    const Buckets& buckets) {
+  return Family(registry, row).Add({}, buckets);
+}
 
 // How many calls this process refused since it started, by method and reason. Thread-safe.
 class RefusedCalls {

@@ -7,7 +7,7 @@
 //   samples/step_000010/TAG.txt         its caption
 //   samples/step_000010/000.png         an evaluation's pictures (io/picture_file.h)
 //   samples/step_000010/eval.jsonl      their prompts and rewards
-//   samples/step_000010/failed.json     why an evaluation gave no number (io/failure_words.h)
+//   samples/step_000010/failed.json     why an evaluation gave no number (io/evaluation_file.h)
 //   unscored.txt                        why samples had no score
 //   events.out.tfevents.*               the same numbers and sheets for TensorBoard
 #pragma once
