@@ -207,8 +207,10 @@ void Ask(const Flags& flags, absl::Time end, std::atomic<uint64_t>& scored,
   auto client = RewardClient::Create({.endpoints = {flags.server}});
   OXBOW_CHECK(client.ok()) << client.status();
   const std::vector<Image8> pictures = Pictures(flags.pictures, flags.side, 1);
+  std::vector<Frames> media;
+  for (const Image8& picture : pictures) media.emplace_back(&picture, 1);
   while (absl::Now() < end) {
-    for (const auto& scores : (*client)->Score("a prompt", "", pictures)) {
+    for (const auto& scores : (*client)->ScoreMedia("a prompt", "", media)) {
       ++(scores.ok() ? scored : refused);
     }
   }

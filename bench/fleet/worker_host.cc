@@ -121,8 +121,11 @@ class Host {
     if (load_.holds && lease.learner_step() > 0) return HoldUntilKilled(stream);
     absl::SleepFor(absl::Seconds(seconds));
     std::vector<double> scores;
-    for (const auto& score : session.rewards->Score(
-             lease.prompt().text(), "", PicturesOf(load_, lease.group_id()), {.waits = true})) {
+    const std::vector<Image8> pictures = PicturesOf(load_, lease.group_id());
+    std::vector<reward::Frames> media;
+    for (const Image8& picture : pictures) media.emplace_back(&picture, 1);
+    for (const auto& score :
+         session.rewards->ScoreMedia(lease.prompt().text(), "", media, {.waits = true})) {
       if (!score.ok()) return Failed(score.status(), stream);
       scores.push_back(score->at(kReward));
     }

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/atomic_file.h"
+#include "base/file.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "io/failure_words.h"
+#include "io/evaluation_file.h"
 #include "io/metrics_file.h"
 #include "io/report/report.h"
 #include "io/report/verdict.h"

@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "cli/terminal.h"
-#include "io/failure_words.h"
+#include "io/evaluation_file.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

@@ -14,7 +14,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/atomic_file.h"
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/atomic_file.h"
 #include "base/clock.h"
 #include "base/descriptor.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/patience.h"
 #include "base/status_macros.h"

@@ -250,15 +250,6 @@ absl::Status RewardClient::Impl::Describe() {
                    std::string(failure.message())));
 }
 
-std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& prompt_text,
-                                                        const std::string& prompt_metadata_json,
-                                                        const std::vector<Image8>& images,
-                                                        const Patience& patience) {
-  std::vector<Frames> media;
-  for (const Image8& image : images) media.emplace_back(&image, 1);
-  return ScoreMedia(prompt_text, prompt_metadata_json, media, patience);
-}
-
 std::vector<absl::StatusOr<Scores>> RewardClient::ScoreMedia(
     const std::string& prompt_text, const std::string& prompt_metadata_json,
     const std::vector<Frames>& media, const Patience& patience) {

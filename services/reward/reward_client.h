@@ -92,16 +92,10 @@ class RewardClient {
   // Facts of the wanted rewards, as the servers told them in Describe. Thread-safe.
   std::map<std::string, RewardFacts> Facts() const;
 
-  // Scores the images of one prompt, a whole group. One result per image, in order: all wanted
-  // rewards but for observed ones that failed, or the reason why the image could not be scored.
-  // Values are finite: NaN from a server is an error of that image. If a call fails in transport,
-  // the next server gets what is still unanswered. Thread-safe.
-  std::vector<absl::StatusOr<Scores>> Score(const std::string& prompt_text,
-                                            const std::string& prompt_metadata_json,
-                                            const std::vector<Image8>& images,
-                                            const Patience& patience = {});
-
-  // The same for pictures and videos. The frames of a video are of one size.
+  // Scores the pictures or videos of one prompt, a whole group. One result per medium, in order:
+  // all wanted rewards but for observed ones that failed, or the reason why the image could not be
+  // scored. Values are finite: NaN from a server is an error of that image. If a call fails in
+  // transport, the next server gets what is still unanswered. Thread-safe.
   std::vector<absl::StatusOr<Scores>> ScoreMedia(const std::string& prompt_text,
                                                  const std::string& prompt_metadata_json,
                                                  const std::vector<Frames>& media,

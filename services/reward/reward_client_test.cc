@@ -93,7 +93,7 @@ void ExpectAllScored(const std::vector<absl::StatusOr<Scores>>& results) {
 TEST(RewardClientTest, SplitsIntoBatchesAndTakesReplicasInTurn) {
   FakeReplica a(AnswerAll);
   FakeReplica b(AnswerAll);
-  ExpectAllScored(ClientOf({a.endpoint(), b.endpoint()})->Score("p", "", Images(11)));
+  ExpectAllScored(ScorePictures(*ClientOf({a.endpoint(), b.endpoint()}), "p", "", Images(11)));
   std::vector<int> batches = a.batches();  // They go out side by side.
   EXPECT_THAT(batches.size(), AnyOf(1, 2));
   for (const int size : b.batches()) batches.push_back(size);
@@ -108,12 +108,12 @@ TEST(RewardClientTest, RestOfABatchGoesToAnotherReplicaWhenOneDies) {
   FakeReplica healthy(AnswerAll);
   const auto client = ClientOf({dying.endpoint(), healthy.endpoint()}, absl::Seconds(20),
                                {.rest_first = absl::Hours(1), .rest_max = absl::Hours(1)});
-  ExpectAllScored(client->Score("p", "", Images(4)));
+  ExpectAllScored(ScorePictures(*client, "p", "", Images(4)));
   EXPECT_THAT(dying.batches(), ElementsAre(4));
   EXPECT_THAT(healthy.batches(), ElementsAre(3));
   // The replica rests: the next batches do not try it.
-  ExpectAllScored(client->Score("p", "", Images(4)));
-  ExpectAllScored(client->Score("p", "", Images(4)));
+  ExpectAllScored(ScorePictures(*client, "p", "", Images(4)));
+  ExpectAllScored(ScorePictures(*client, "p", "", Images(4)));
   EXPECT_EQ(dying.batches().size(), 1);
 }
 
@@ -126,7 +126,7 @@ TEST(RewardClientTest, ScoreThatIsNotFiniteIsAnErrorOfThatImage) {
       }
       return grpc::Status::OK;
     });
-    const auto results = ClientOf({replica.endpoint()})->Score("p", "", Images(2));
+    const auto results = ScorePictures(*ClientOf({replica.endpoint()}), "p", "", Images(2));
     EXPECT_TRUE(IsUnscorable(results[0].status()));
     EXPECT_THAT(std::string(results[0].status().message()), HasSubstr("not finite"));
     EXPECT_TRUE(results[1].ok());
@@ -141,13 +141,13 @@ TEST(RewardClientTest, ReplicaThatNeverAnswersRunsIntoTheDeadline) {
     return grpc::Status::OK;
   });
   const auto alone = ClientOf({silent.endpoint()}, absl::Milliseconds(100));
-  for (const auto& result : alone->Score("p", "", Images(2))) {
+  for (const auto& result : ScorePictures(*alone, "p", "", Images(2))) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable) << result.status();
     EXPECT_FALSE(IsUnscorable(result.status()));
   }
   FakeReplica healthy(AnswerAll);
   const auto both = ClientOf({silent.endpoint(), healthy.endpoint()}, absl::Milliseconds(300));
-  ExpectAllScored(both->Score("p", "", Images(2)));
+  ExpectAllScored(ScorePictures(*both, "p", "", Images(2)));
   released.Notify();
 }
 
@@ -162,7 +162,7 @@ TEST(RewardClientTest, AnErrorOfAnItemOrACallIsAskedForAgainAndThenTheImages) {
       stream.Write(response);
       return grpc::Status::OK;
     });
-    const auto results = ClientOf({by_item.endpoint()})->Score("p", "", Images(1));
+    const auto results = ScorePictures(*ClientOf({by_item.endpoint()}), "p", "", Images(1));
     EXPECT_TRUE(IsUnscorable(results[0].status())) << "the server answers";
     EXPECT_THAT(std::string(results[0].status().message()), HasSubstr("no such prompt"));
     // "This item cannot be scored" is said once.
@@ -173,7 +173,7 @@ TEST(RewardClientTest, AnErrorOfAnItemOrACallIsAskedForAgainAndThenTheImages) {
   for (const grpc::StatusCode code : {grpc::INVALID_ARGUMENT, grpc::UNKNOWN}) {
     FakeReplica by_call(
         [&](const v1::ScoreRequest&, Stream&) { return grpc::Status(code, "CUDA out of memory"); });
-    const auto refused = ClientOf({by_call.endpoint()})->Score("p", "", Images(1));
+    const auto refused = ScorePictures(*ClientOf({by_call.endpoint()}), "p", "", Images(1));
     EXPECT_TRUE(IsUnscorable(refused[0].status()));
     EXPECT_FALSE(IsFinal(refused[0].status())) << "it was said of a call, not of an image";
     EXPECT_THAT(std::string(refused[0].status().message()), HasSubstr("CUDA out of memory"));
@@ -189,7 +189,7 @@ TEST(RewardClientTest, AnImageThatBreaksItsCallTakesNoOtherAlong) {
     }
     return AnswerAll(request, stream);
   });
-  const auto results = ClientOf({replica.endpoint()})->Score("p", "", Images(4));
+  const auto results = ScorePictures(*ClientOf({replica.endpoint()}), "p", "", Images(4));
   for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].ok(), i != 1) << i;
   EXPECT_THAT(replica.batches(), ElementsAre(4, 4, 1, 1, 1, 1));
 }
@@ -209,11 +209,12 @@ TEST(RewardClientTest, APatientCallWaitsUntilAServerComesBack) {
       ClientOf({endpoint}, absl::Seconds(20), {.rest_max = absl::Milliseconds(300)});
   replica.reset();
   std::vector<absl::StatusOr<Scores>> results;
-  std::thread caller([&] { results = client->Score("p", "", Images(3), {.waits = true}); });
+  std::thread caller(
+      [&] { results = ScorePictures(*client, "p", "", Images(3), {.waits = true}); });
   EXPECT_TRUE(Eventually([&] { return client->waiting() != ""; }));
   EXPECT_THAT(client->waiting(), HasSubstr(endpoint));
   // An impatient call of the same client does not wait.
-  for (const auto& result : client->Score("p", "", Images(1))) {
+  for (const auto& result : ScorePictures(*client, "p", "", Images(1))) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
   }
   replica = std::make_unique<FakeReplica>(AnswerAll, endpoint);
@@ -234,7 +235,7 @@ TEST(RewardClientTest, AServerThatHangsIsNamedAfterItsFirstSilence) {
                                             .tries = 1000,
                                             .timeout = absl::Milliseconds(300)})
                           .value();
-  std::thread caller([&] { client->Score("p", "", Images(1), {.waits = true}); });
+  std::thread caller([&] { ScorePictures(*client, "p", "", Images(1), {.waits = true}); });
   EXPECT_TRUE(Eventually([&] { return client->waiting() != ""; }));
   EXPECT_EQ(client->waiting(),
             absl::StrCat("reward server ", hung.endpoint(),
@@ -256,19 +257,20 @@ TEST(RewardClientTest, WhoGivesUpWaitingOrCancelsIsAnsweredAtOnce) {
   });
   const auto client = ClientOf({silent.endpoint()}, absl::Hours(1));
   std::vector<absl::StatusOr<Scores>> cancelled;
-  std::thread caller([&] { cancelled = client->Score("p", "", Images(2), {.waits = true}); });
+  std::thread caller(
+      [&] { cancelled = ScorePictures(*client, "p", "", Images(2), {.waits = true}); });
   asked.WaitForNotification();
   client->Cancel();
   caller.join();
   for (const auto& result : cancelled) EXPECT_TRUE(absl::IsCancelled(result.status()));
-  EXPECT_TRUE(absl::IsCancelled(client->Score("p", "", Images(1))[0].status()));
+  EXPECT_TRUE(absl::IsCancelled(ScorePictures(*client, "p", "", Images(1))[0].status()));
   EXPECT_TRUE(absl::IsCancelled(client->Describe()));
   EXPECT_TRUE(absl::IsCancelled(client->AwaitDescription()));
   released.Notify();
 
   const auto absent = RewardClient::Connect({.endpoints = {gone}, .rewards = {"fake"}}).value();
   std::vector<absl::StatusOr<Scores>> left;
-  std::thread waiter([&] { left = absent->Score("p", "", Images(1), {.waits = true}); });
+  std::thread waiter([&] { left = ScorePictures(*absent, "p", "", Images(1), {.waits = true}); });
   EXPECT_TRUE(Eventually([&] { return absent->waiting() != ""; }));
   absent->GiveUpWaiting();
   waiter.join();
@@ -286,11 +288,12 @@ TEST(RewardClientTest, BusyReplicasAreAskedAgainAndThatCostsNoTry) {
   FakeReplica b(refuse_first);
   const auto client = ClientOf({a.endpoint(), b.endpoint()}, absl::Seconds(20),
                                {.rest_max = absl::Milliseconds(50)});
-  ExpectAllScored(client->Score("p", "", Images(4)));
+  ExpectAllScored(ScorePictures(*client, "p", "", Images(4)));
   EXPECT_EQ(a.batches().size() + b.batches().size(), 8u);
 
   refusals = 1 << 20;
-  const auto results = client->Score("p", "", Images(1), {.limit = absl::Milliseconds(300)});
+  const auto results =
+      ScorePictures(*client, "p", "", Images(1), {.limit = absl::Milliseconds(300)});
   EXPECT_EQ(results[0].status().code(), absl::StatusCode::kUnavailable);
 }
 
@@ -305,13 +308,14 @@ TEST(RewardClientTest, ABusyServerIsLeftAloneForThePauseThatItAsksForAndNoLonger
   const auto client =
       ClientOf({busy.endpoint()}, absl::Seconds(20), {.rest_first = absl::Milliseconds(1)});
   const absl::Duration start = Clock::Steady().Now();
-  ExpectAllScored(client->Score("p", "", Images(2)));
+  ExpectAllScored(ScorePictures(*client, "p", "", Images(2)));
   EXPECT_GE(Clock::Steady().Now() - start, absl::Milliseconds(400));
   EXPECT_THAT(busy.batches(), ElementsAre(2, 2));
 
   refusals = 1;
   busy.EndCallsWith(rpc::kRetryAfterKey, "3600000");
-  const auto results = client->Score("p", "", Images(1), {.limit = absl::Milliseconds(300)});
+  const auto results =
+      ScorePictures(*client, "p", "", Images(1), {.limit = absl::Milliseconds(300)});
   EXPECT_EQ(results[0].status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(results[0].status().message()), HasSubstr("busy"));
   EXPECT_THAT(busy.batches(), ElementsAre(2, 2, 1));
@@ -328,13 +332,13 @@ TEST(RewardClientTest, APauseThatIsNoNumberIsNoPause) {
   for (const std::string pause : {"soon", "-1", "99999999999999999999", "86400001", ""}) {
     refusals = 1;
     busy.EndCallsWith(rpc::kRetryAfterKey, pause);
-    ExpectAllScored(client->Score("p", "", Images(1), {.limit = absl::Seconds(10)}));
+    ExpectAllScored(ScorePictures(*client, "p", "", Images(1), {.limit = absl::Seconds(10)}));
   }
 }
 
 TEST(RewardClientTest, MissingAnswerIsAskedForAgainAndThenAnError) {
   FakeReplica forgetful([](const v1::ScoreRequest&, Stream&) { return grpc::Status::OK; });
-  const auto results = ClientOf({forgetful.endpoint()})->Score("p", "", Images(1));
+  const auto results = ScorePictures(*ClientOf({forgetful.endpoint()}), "p", "", Images(1));
   EXPECT_TRUE(IsUnscorable(results[0].status()));
   EXPECT_THAT(forgetful.batches(), ElementsAre(1, 1, 1));
 }
@@ -350,7 +354,8 @@ TEST(RewardClientTest, CreateNamesWhatIsMissing) {
   const auto absent = RewardClient::Create({.endpoints = {"127.0.0.1:1"}, .rewards = {"fake"}});
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kUnavailable);
   // One replica of two is enough to start, and to score.
-  ExpectAllScored(ClientOf({"127.0.0.1:1", replica.endpoint()})->Score("p", "", Images(3)));
+  ExpectAllScored(
+      ScorePictures(*ClientOf({"127.0.0.1:1", replica.endpoint()}), "p", "", Images(3)));
 }
 
 // Promise: Processes of one run speak one protocol.

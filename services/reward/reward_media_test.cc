@@ -14,6 +14,7 @@
 #include "services/reward/reward_service.h"
 #include "services/reward/score_call.h"
 #include "telemetry/metrics.h"
+#include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::reward {
 namespace {
@@ -186,7 +187,7 @@ TEST(RewardMediaTest, AGroupLargerThanAMessageStaysWhole) {
   ASSERT_TRUE(served.client.ok()) << served.client.status();
   std::vector<Image8> images;
   for (uint32_t i = 0; i < 5; ++i) images.push_back(Noise(1500 + static_cast<int>(i), 1000, 3, i));
-  const auto scores = (*served.client)->Score("p", "", images);
+  const auto scores = ScorePictures(**served.client, "p", "", images);
   for (const auto& score : scores) EXPECT_TRUE(score.ok()) << score.status();
   ASSERT_EQ(served.seen().size(), 5);
   for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(served.seen()[i].front() == images[i]);
@@ -223,7 +224,7 @@ TEST(RewardMediaTest, OverPngTheScorerSeesThePixelsAndTheIdentityIsTheSame) {
   ASSERT_TRUE(served.client.ok()) << served.client.status();
   EXPECT_EQ((*served.client)->Facts().at("keeps").identity, "keeps/1");
   const std::vector<Image8> images = {Noise(40, 30, 3, 1), Noise(7, 9, 1, 2)};
-  for (const auto& score : (*served.client)->Score("p", "", images)) EXPECT_TRUE(score.ok());
+  for (const auto& score : ScorePictures(**served.client, "p", "", images)) EXPECT_TRUE(score.ok());
   ASSERT_EQ(served.seen().size(), 2);
   for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(served.seen()[i].front() == images[i]);
 }
@@ -234,7 +235,7 @@ TEST(RewardMediaTest, OverJpegTheIdentityIsAnother) {
   ASSERT_TRUE(served.client.ok()) << served.client.status();
   EXPECT_EQ((*served.client)->Facts().at("keeps").identity, "keeps/1; jpeg q95");
   const std::vector<Image8> images = {Smooth(64, 48)};
-  for (const auto& score : (*served.client)->Score("p", "", images)) EXPECT_TRUE(score.ok());
+  for (const auto& score : ScorePictures(**served.client, "p", "", images)) EXPECT_TRUE(score.ok());
   EXPECT_TRUE(served.seen().front().front() ==
               io::DecodeJpeg(io::EncodeJpeg(images.front(), 95)).value());
   // Videos travel raw.

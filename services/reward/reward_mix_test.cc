@@ -80,7 +80,7 @@ std::unique_ptr<RewardClient> ClientOf(std::vector<std::string> endpoints,
 TEST(RewardMixTest, AnObservedRewardThatFailsTakesNothingAlong) {
   FakeRewardServer server({Described("ocr"), Described("taste")}, 8, Answers("taste"));
   const auto client = ClientOf({server.endpoint()}, {"ocr", "taste"}, {"taste"});
-  for (const auto& scores : client->Score("p", "", Images(3), {.waits = true})) {
+  for (const auto& scores : ScorePictures(*client, "p", "", Images(3), {.waits = true})) {
     ASSERT_TRUE(scores.ok()) << scores.status();
     EXPECT_THAT(*scores, ElementsAre(Pair("ocr", ::testing::Gt(0))));
   }
@@ -91,7 +91,7 @@ TEST(RewardMixTest, AnObservedRewardThatFailsTakesNothingAlong) {
 TEST(RewardMixTest, ATrainedRewardThatFailsIsTheImagesFailure) {
   FakeRewardServer server({Described("ocr"), Described("taste")}, 8, Answers("ocr"));
   const auto client = ClientOf({server.endpoint()}, {"ocr", "taste"}, {"taste"});
-  for (const auto& scores : client->Score("p", "", Images(2))) {
+  for (const auto& scores : ScorePictures(*client, "p", "", Images(2))) {
     EXPECT_TRUE(IsUnscorable(scores.status())) << scores.status();
     EXPECT_THAT(std::string(scores.status().message()), HasSubstr("out of memory"));
   }
@@ -105,7 +105,7 @@ TEST(RewardMixTest, NobodyWaitsForTheServerOfAnObservedReward) {
   const auto client = ClientOf({ocr.endpoint(), taste->endpoint()}, {"ocr", "taste"}, {"taste"},
                                {.rest_first = absl::Hours(1), .rest_max = absl::Hours(1)});
   taste.reset();
-  const auto results = client->Score("p", "", Images(2), {.waits = true});
+  const auto results = ScorePictures(*client, "p", "", Images(2), {.waits = true});
   for (const auto& scores : results) EXPECT_THAT(*scores, ElementsAre(Pair("ocr", ::testing::_)));
 }
 
@@ -118,7 +118,7 @@ TEST(RewardMixTest, EachServerIsAskedForWhatItHas) {
   FakeRewardServer ocr({Described("ocr")}, 8, Answers());
   FakeRewardServer both({Described("pick"), Described("taste")}, 2, Answers());
   const auto client = ClientOf({ocr.endpoint(), both.endpoint()}, {"taste", "ocr", "pick"});
-  const auto results = client->Score("p", "", Images(4));
+  const auto results = ScorePictures(*client, "p", "", Images(4));
   for (int i = 0; i < 4; ++i) {
     EXPECT_THAT(results[i].value(),
                 ElementsAre(Pair("ocr", i + 1), Pair("pick", i + 1), Pair("taste", i + 1)));
@@ -139,7 +139,7 @@ TEST(RewardMixTest, AServerIsNotAskedForWhatAnotherOneIsToHave) {
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ((*client)->Facts().at("pick").identity, "sha256:aa");
   for (int call = 0; call < 3; ++call) {
-    for (const auto& scores : (*client)->Score("p", "", Images(2))) EXPECT_TRUE(scores.ok());
+    for (const auto& scores : ScorePictures(**client, "p", "", Images(2))) EXPECT_TRUE(scores.ok());
   }
   EXPECT_THAT(AskedFor(elsewhere), Each("ocr"));
   EXPECT_THAT(AskedFor(own), ElementsAre("pick", "pick", "pick"));
@@ -171,7 +171,7 @@ TEST(RewardMixTest, BatchesOfAGroupGoOutSideBySide) {
   FakeRewardServer a({Described("ocr")}, 2, meet);
   FakeRewardServer b({Described("ocr")}, 2, meet);
   const auto client = ClientOf({a.endpoint(), b.endpoint()}, {"ocr"});
-  for (const auto& scores : client->Score("p", "", Images(8))) EXPECT_TRUE(scores.ok());
+  for (const auto& scores : ScorePictures(*client, "p", "", Images(8))) EXPECT_TRUE(scores.ok());
   EXPECT_EQ(a.batches().size(), 2);
   EXPECT_EQ(b.batches().size(), 2);
 }
@@ -182,7 +182,7 @@ TEST(RewardMixTest, AGroupwiseRewardGetsItsGroupWholeOrIsTheError) {
   rank.set_groupwise(true);
   FakeRewardServer server({rank, Described("ocr")}, 4, Answers());
   const auto client = ClientOf({server.endpoint()}, {"ocr", "rank"});
-  for (const auto& scores : client->Score("p", "", Images(4))) EXPECT_TRUE(scores.ok());
+  for (const auto& scores : ScorePictures(*client, "p", "", Images(4))) EXPECT_TRUE(scores.ok());
   uint64_t group = 0;
   for (const v1::ScoreRequest& request : server.requests()) {
     EXPECT_EQ(request.items_size(), 4);
@@ -192,7 +192,7 @@ TEST(RewardMixTest, AGroupwiseRewardGetsItsGroupWholeOrIsTheError) {
   }
   EXPECT_NE(group, 0);
   // Five do not fit one request of four.
-  for (const auto& scores : client->Score("p", "", Images(5))) {
+  for (const auto& scores : ScorePictures(*client, "p", "", Images(5))) {
     EXPECT_EQ(scores.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(scores.status().message()), HasSubstr("rank"));
   }
@@ -207,7 +207,7 @@ TEST(RewardMixTest, ARewardThatIsAbsentOnOneServerIsAskedForOnAnother) {
   const auto client = ClientOf({loading.endpoint(), ready.endpoint()}, {"ocr", "pick"}, {},
                                {.rest_first = absl::Hours(1), .rest_max = absl::Hours(1)});
   for (int call = 0; call < 3; ++call) {
-    for (const auto& scores : client->Score("p", "", Images(2))) EXPECT_TRUE(scores.ok());
+    for (const auto& scores : ScorePictures(*client, "p", "", Images(2))) EXPECT_TRUE(scores.ok());
   }
   EXPECT_EQ(std::ranges::count(AskedFor(loading), "pick"), 1);
   EXPECT_GE(std::ranges::count(AskedFor(loading), "ocr"), 2);
@@ -236,12 +236,13 @@ TEST(RewardMixTest, AServerThatComesBackAsAnotherIsNotAsked) {
                                             .identities = {{"pick", "sha256:aa"}},
                                             .breaker = {.rest_max = absl::Milliseconds(50)}})
                           .value();
-  EXPECT_TRUE(client->Score("p", "", Images(1))[0].ok());
+  EXPECT_TRUE(ScorePictures(*client, "p", "", Images(1))[0].ok());
   server.reset();
-  EXPECT_FALSE(client->Score("p", "", Images(1))[0].ok());
+  EXPECT_FALSE(ScorePictures(*client, "p", "", Images(1))[0].ok());
   server = std::make_unique<FakeRewardServer>(
       std::vector<v1::RewardDescription>{Described("pick", "sha256:bb")}, 8, Answers(), endpoint);
-  EXPECT_TRUE(IsUnscorable(client->Score("p", "", Images(1), {.waits = true})[0].status()));
+  EXPECT_TRUE(
+      IsUnscorable(ScorePictures(*client, "p", "", Images(1), {.waits = true})[0].status()));
   EXPECT_TRUE(server->batches().empty());
 }
 
@@ -250,7 +251,7 @@ TEST(RewardMixTest, AServerThatLostARewardIsNotAskedForItAgain) {
     return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such reward");
   });
   const auto client = ClientOf({changed.endpoint()}, {"ocr"});
-  const auto scores = client->Score("p", "", Images(1), {.waits = true});
+  const auto scores = ScorePictures(*client, "p", "", Images(1), {.waits = true});
   EXPECT_TRUE(IsUnscorable(scores[0].status())) << scores[0].status();
 }
 

@@ -21,7 +21,7 @@
 #include "base/image8.h"
 #include "oxbow/v1/config.pb.h"
 #include "oxbow/v1/reward.pb.h"
-#include "services/reward/score_plan.h"
+#include "services/reward/reward_directory.h"
 
 namespace oxbow::reward {
 

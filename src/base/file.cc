@@ -7,17 +7,154 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
+#include "absl/strings/str_format.h"
 #include "base/patience.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 
 namespace oxbow {
+namespace {
+
+constexpr uint64_t kBlockBytes = uint64_t{1} << 16;
+constexpr uint64_t kLineBytesMax = uint64_t{1} << 30;
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMark = ".tmp.";
+constexpr int kTries = 8;  // A name that is taken is a chance of 1 in 2^64 each.
+
+// Older versions named the process in decimal digits.
+bool IsTemporary(const std::string& name) {
+  const size_t mark = name.rfind(kMark);
+  if (mark == name.npos || mark == 0) return false;
+  const std::string_view digits = std::string_view(name).substr(mark + kMark.size());
+  return !digits.empty() && digits.size() <= 16 &&
+         digits.find_first_not_of("0123456789abcdef") == digits.npos;
+}
+
+bool IsOld(const fs::path& path) {
+  std::error_code error;
+  const auto written = fs::last_write_time(path, error);
+  return !error &&
+         fs::file_time_type::clock::now() - written > absl::ToChronoSeconds(kTemporaryKept);
+}
+
+}  // namespace
+
+absl::StatusOr<LinesFromEnd> LinesFromEnd::Open(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  Descriptor file(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.value < 0) return ErrnoStatus("cannot open", name, errno);
+  struct stat info {};
+  if (::fstat(file.value, &info) != 0) return ErrnoStatus("cannot stat", name, errno);
+  return LinesFromEnd(std::move(file), name, static_cast<uint64_t>(info.st_size));
+}
+
+absl::Status LinesFromEnd::ReadBlockBefore() {
+  if (held_.size() > kLineBytesMax) {
+    return absl::DataLossError(
+        absl::StrCat("a line has more than ", kLineBytesMax, " bytes: ", path_));
+  }
+  // Twice the bytes each time, so that a long line is not moved for every block.
+  const uint64_t size = std::min(begin_, std::max<uint64_t>(kBlockBytes, held_.size()));
+  std::string block(size, '\0');
+  for (uint64_t done = 0; done < size;) {
+    const ssize_t got = ::pread(file_.value, block.data() + done, size - done,
+                                static_cast<off_t>(begin_ - size + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus("cannot read", path_, errno);
+    if (got == 0) return absl::DataLossError(absl::StrCat("the file became shorter: ", path_));
+    done += static_cast<uint64_t>(got);
+  }
+  held_.insert(0, block);
+  begin_ -= size;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<FileLine>> LinesFromEnd::Next() {
+  if (held_.empty() && begin_ == 0) return std::nullopt;
+  if (held_.empty()) OXBOW_RETURN_IF_ERROR(ReadBlockBefore());
+  FileLine line;
+  line.whole = held_.back() == '\n';
+  line.end = begin_ + held_.size();
+  if (line.whole) held_.pop_back();
+  size_t newline = held_.rfind('\n');
+  while (newline == std::string::npos && begin_ > 0) {
+    OXBOW_RETURN_IF_ERROR(ReadBlockBefore());
+    newline = held_.rfind('\n');
+  }
+  const size_t first = newline + 1;  // 0 if there is no newline before.
+  line.begin = begin_ + first;
+  line.text = held_.substr(first);
+  held_.resize(first);
+  return line;
+}
+
+absl::Status CutFile(const std::filesystem::path& path, uint64_t size) {
+  if (::truncate(path.c_str(), static_cast<off_t>(size)) == 0) return absl::OkStatus();
+  return ErrnoStatus("cannot cut", path.string(), errno);
+}
+
+fs::path TemporaryOf(const fs::path& path) {
+  return absl::StrFormat("%s%s%016x", path.string(), kMark, RandomBits());
+}
+
+AtomicFile::AtomicFile(Descriptor descriptor, std::string temporary, std::filesystem::path path)
+    : descriptor_(std::move(descriptor)),
+      temporary_(std::move(temporary)),
+      path_(std::move(path)) {}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : descriptor_(std::move(other.descriptor_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      path_(std::move(other.path_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+absl::StatusOr<AtomicFile> AtomicFile::Create(const std::filesystem::path& path) {
+  for (int i = 1;; ++i) {
+    std::string temporary = TemporaryOf(path).string();
+    Descriptor descriptor(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (descriptor.value >= 0) {
+      return AtomicFile(std::move(descriptor), std::move(temporary), path);
+    }
+    if (errno != EEXIST || i == kTries) return ErrnoStatus("cannot create", temporary, errno);
+  }
+}
+
+absl::Status AtomicFile::Append(std::string_view bytes) {
+  return WriteAll(descriptor_.value, bytes, temporary_);
+}
+
+absl::Status AtomicFile::Commit() {
+  if (::fsync(descriptor_.value) != 0) return ErrnoStatus("cannot fsync", temporary_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return ErrnoStatus("cannot rename into", path_.string(), errno);
+  }
+  temporary_.clear();
+  return SyncDirectory(path_.parent_path());
+}
+
+void SweepTemporaries(const fs::path& directory) {
+  std::vector<fs::path> old;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (IsTemporary(path.filename().string()) && IsOld(path)) old.push_back(path);
+  }
+  for (const fs::path& path : old) ::unlink(path.c_str());
+}
 
 absl::Status ReadInPieces(const std::filesystem::path& path,
                           const std::function<absl::Status(std::string_view piece)>& take) {

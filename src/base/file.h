@@ -13,9 +13,47 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/descriptor.h"
 
 namespace oxbow {
+
+// A file written in pieces. A reader or a crash sees it complete or not at all.
+//
+// The temporary file is PATH.tmp.DIGITS, 16 random hexadecimal ones, and is made by one writer for
+// itself: processes of other hosts and containers may write the same file at the same time, and
+// the last one to commit has written it. A process that is killed leaves its temporary file behind.
+class AtomicFile {
+ public:
+  // Makes a temporary file beside `path`.
+  static absl::StatusOr<AtomicFile> Create(const std::filesystem::path& path);
+
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();  // Without Commit: removes the temporary file; `path` is unchanged.
+
+  // kResourceExhausted when the disk is full.
+  absl::Status Append(std::string_view bytes);
+
+  // Fsyncs, renames to `path` and fsyncs the directory. Call it once.
+  absl::Status Commit();
+
+ private:
+  AtomicFile(Descriptor descriptor, std::string temporary, std::filesystem::path path);
+
+  Descriptor descriptor_;
+  std::string temporary_;  // Empty after the file was committed or removed.
+  std::filesystem::path path_;
+};
+
+// A name beside `path` that nobody else has, for what is renamed to `path` once it is whole.
+std::filesystem::path TemporaryOf(const std::filesystem::path& path);
+
+// How long a temporary file that nobody writes to is left alone: clocks of hosts differ.
+inline constexpr absl::Duration kTemporaryKept = absl::Hours(24);
+
+// Removes temporary files in `directory` that nobody has written to for kTemporaryKept.
+void SweepTemporaries(const std::filesystem::path& directory);
 
 // Reading a file of any size through a small buffer. A disk that cannot be read is an error here,
 // where a memory map would end the process.
@@ -62,5 +100,38 @@ class AppendFile {
   std::string path_;
   std::optional<int64_t> torn_;  // Where something begins that was not written to its end.
 };
+
+// The lines of a file, the last one first. It holds one line in memory, whatever the file's size.
+struct FileLine {
+  std::string text;    // Without its newline.
+  uint64_t begin = 0;  // Its first byte in the file.
+  uint64_t end = 0;    // The first byte behind it and its newline.
+  bool whole = true;   // It has its newline. Only the last line of a file may have none.
+};
+
+class LinesFromEnd {
+ public:
+  // kNotFound if the file does not exist.
+  static absl::StatusOr<LinesFromEnd> Open(const std::filesystem::path& path);
+
+  // The line before the one returned last; absent before the first line of the file. kDataLoss if a
+  // line has more than 1 GiB.
+  absl::StatusOr<std::optional<FileLine>> Next();
+
+ private:
+  LinesFromEnd(Descriptor file, std::string path, uint64_t size)
+      : file_(std::move(file)), path_(std::move(path)), begin_(size) {}
+
+  // Puts the block before `begin_` in front of `held_`.
+  absl::Status ReadBlockBefore();
+
+  Descriptor file_;
+  std::string path_;
+  std::string held_;  // Bytes from `begin_` on that were not returned yet.
+  uint64_t begin_;
+};
+
+// Makes the file `size` bytes long.
+absl::Status CutFile(const std::filesystem::path& path, uint64_t size);
 
 }  // namespace oxbow

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <vector>
 
-#include "base/atomic_file.h"
 #include "gtest/gtest.h"
 
 namespace oxbow {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/lines_from_end.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,6 @@
 #include "base/memory_limits.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstdlib>  // Defines __GLIBC__.
 
 #include "absl/strings/numbers.h"

@@ -100,12 +100,4 @@ double RandomStream::NextNormal() {
   return pair.first;
 }
 
-void RandomStream::FillNormal(std::span<float> out) {
-  for (float& value : out) value = static_cast<float>(NextNormal());
-}
-
-void RandomStream::FillNormal(std::span<double> out) {
-  for (double& value : out) value = NextNormal();
-}
-
 }  // namespace oxbow

@@ -53,8 +53,10 @@ class RandomStream {
   double NextNormal();                 // Standard normal (Box-Muller in float64).
 
   // Fills `out` with standard normals. The i-th value depends only on the key and i.
-  void FillNormal(std::span<float> out);
-  void FillNormal(std::span<double> out);
+  template <typename T>
+  void FillNormal(std::span<T> out) {
+    for (T& value : out) value = static_cast<T>(NextNormal());
+  }
 
  private:
   const PhiloxKey key_;

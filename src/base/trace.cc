@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/trace.h"
 
+#include <charconv>
+
 #include "absl/strings/str_format.h"
 #include "base/philox.h"
 #include "base/sha256.h"
@@ -25,12 +27,9 @@ Trace Make(std::string_view run_id, uint64_t what, uint64_t span) {
 
 // Lower-case digits only, as the standard requires.
 std::optional<uint64_t> Hex(std::string_view digits) {
+  if (digits.find_first_not_of("0123456789abcdef") != digits.npos) return std::nullopt;
   uint64_t value = 0;
-  for (const char c : digits) {
-    const bool decimal = c >= '0' && c <= '9';
-    if (!decimal && (c < 'a' || c > 'f')) return std::nullopt;
-    value = value << 4 | static_cast<uint64_t>(decimal ? c - '0' : c - 'a' + 10);
-  }
+  std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
   return value;
 }
 

@@ -141,7 +141,6 @@ void ModelRules(const RunConfig& c, Findings& f) {
             absl::StrCat("must be cuda with several learner ranks, each on the GPU of its number, "
                          "got ",
                          m.device()));
-  }
   f.ErrorIf(m.cuda_graphs() == v1::CUDA_GRAPHS_TRUE && m.device() == "cpu", "model.cuda_graphs",
             "needs a GPU: set it to auto, or model.device to cuda; a CPU has nothing to launch");
   if (m.trained() != v1::TRAINED_PART_LORA) {

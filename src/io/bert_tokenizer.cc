@@ -128,13 +128,7 @@ absl::StatusOr<BertTokenizer> BertTokenizer::Load(const std::filesystem::path& d
 std::vector<int64_t> BertTokenizer::Encode(const std::string& text, int64_t length) const {
   OXBOW_CHECK(length >= 2) << length;
   std::vector<int64_t> ids = {begin_};
-  for (const TextCut& cut : special_.Cut(text)) {
-    if (cut.id.has_value()) {
-      ids.push_back(*cut.id);
-    } else {
-      AppendText(cut.text, ids);
-    }
-  }
+  special_.Append(text, ids, [&](std::string_view piece) { AppendText(piece, ids); });
   if (ids.size() > static_cast<size_t>(length - 1)) ids.resize(static_cast<size_t>(length - 1));
   ids.push_back(end_);
   return ids;

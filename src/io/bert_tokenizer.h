@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "io/added_tokens.h"
+#include "io/tokenizer_files.h"
 
 namespace oxbow::io {
 

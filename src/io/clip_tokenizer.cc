@@ -95,17 +95,8 @@ int32_t WordEndAt(const icu::UnicodeString& text, int32_t start) {
   return end;
 }
 
-absl::StatusOr<Json> ReadJson(const std::filesystem::path& path) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kClipFileBytesMax));
-  Json json = ParseJson(text);
-  if (!json.is_object()) {
-    return absl::DataLossError(absl::StrCat("not a JSON object: ", path.string()));
-  }
-  return json;
-}
-
 absl::Status ReadVocabulary(const std::filesystem::path& path, BpeJson& model) {
-  OXBOW_ASSIGN_OR_RETURN(const Json json, ReadJson(path));
+  OXBOW_ASSIGN_OR_RETURN(const Json json, ReadJsonObject(path, kClipFileBytesMax));
   for (const auto& [token, id] : json.items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
       return absl::DataLossError(absl::StrCat("token id is no id: ", token, ": ", path.string()));
@@ -227,29 +218,14 @@ std::vector<int64_t> ClipTokenizer::Encode(const std::string& text, int64_t leng
 
 std::vector<int64_t> ClipTokenizer::Whole(const std::string& text) const {
   std::vector<int64_t> ids = {begin_};
-  for (const TextCut& cut : added_.Cut(text)) {
-    if (cut.id.has_value()) {
-      ids.push_back(*cut.id);
-    } else {
-      AppendText(cut.text, ids);
-    }
-  }
+  added_.Append(text, ids, [&](std::string_view piece) { AppendText(piece, ids); });
   return ids;
 }
 
 void ClipTokenizer::AppendText(std::string_view text, std::vector<int64_t>& ids) const {
-  const std::string normal = Normalised(text);
-  for (const TextCut& cut : added_normalised_.Cut(normal)) {
-    if (cut.id.has_value()) {
-      ids.push_back(*cut.id);
-    } else {
-      AppendWords(cut.text, ids);
-    }
-  }
-}
-
-void ClipTokenizer::AppendWords(std::string_view normal, std::vector<int64_t>& ids) const {
-  for (const std::string& word : WordsOf(normal)) AppendWord(word, ids);
+  added_normalised_.Append(Normalised(text), ids, [&](std::string_view piece) {
+    for (const std::string& word : WordsOf(piece)) AppendWord(word, ids);
+  });
 }
 
 std::vector<std::string> ClipTokenizer::SplitWords(const std::string& text) const {

@@ -16,8 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "io/added_tokens.h"
-#include "io/tokenizer_json.h"
+#include "io/tokenizer_files.h"
 
 namespace oxbow::io {
 
@@ -57,7 +56,6 @@ class ClipTokenizer {
   // `added`: the tokens that tokenizer.json lists.
   absl::Status ReadSpecials(const std::filesystem::path& directory, std::vector<AddedToken> added);
   void AppendText(std::string_view text, std::vector<int64_t>& ids) const;
-  void AppendWords(std::string_view normal, std::vector<int64_t>& ids) const;
   static std::vector<std::string> WordsOf(std::string_view normal);
   void AppendWord(std::string_view word, std::vector<int64_t>& ids) const;
 

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "gtest/gtest.h"
-#include "io/tokenizer_json.h"
+#include "io/tokenizer_files.h"
 
 namespace oxbow::io {
 namespace {

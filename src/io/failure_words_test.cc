@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/failure_words.h"
-
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "io/evaluation_file.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::io {

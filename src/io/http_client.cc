@@ -40,14 +40,12 @@ Headers HeadersOf(const HttpRequest& request) {
                                     "Expect:"};
   if (!request.bearer.empty())
     lines.push_back(absl::StrCat("Authorization: Bearer ", request.bearer));
-  Headers headers;
+  curl_slist* headers = nullptr;
   for (const std::string& line : lines) {
-    curl_slist* longer = curl_slist_append(headers.get(), line.c_str());
-    OXBOW_CHECK(longer != nullptr) << "no memory for HTTP headers";
-    (void)headers.release();
-    headers.reset(longer);
+    headers = curl_slist_append(headers, line.c_str());
+    OXBOW_CHECK(headers != nullptr) << "no memory for HTTP headers";
   }
-  return headers;
+  return Headers(headers);
 }
 
 // An answer as it comes in.
@@ -77,9 +75,7 @@ size_t TakeHeader(char* bytes, size_t /*one*/, size_t count, void* to) {
   const std::string name = absl::AsciiStrToLower(line.substr(0, colon));
   const absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
   int seconds = 0;
-  if (name == "content-type") {
-    incoming.answer.content_type = std::string(value);
-  } else if (name == "location") {
+  if (name == "location") {
     incoming.answer.location = std::string(value);
   } else if (name == "retry-after" && absl::SimpleAtoi(value, &seconds)) {
     incoming.answer.retry_after = absl::Seconds(std::clamp(seconds, 0, 86400));

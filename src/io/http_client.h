@@ -26,8 +26,7 @@ struct HttpRequest {
 };
 
 struct HttpAnswer {
-  int code = 0;  // 200, 301, 500
-  std::string content_type;
+  int code = 0;          // 200, 301, 500
   std::string location;  // Where a redirect points, as the server wrote it.
   std::string body;
   absl::Duration retry_after = absl::ZeroDuration();  // Pause that the server asks for in seconds.

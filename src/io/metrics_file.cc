@@ -58,23 +58,6 @@ std::optional<Line> ParseMetricsLine(std::string_view text) {
   return line;
 }
 
-absl::StatusOr<std::vector<Line>> ParseMetrics(std::string_view content) {
-  std::vector<Line> lines;
-  for (int number = 1; !content.empty(); ++number) {
-    const size_t newline = content.find('\n');
-    if (newline == std::string_view::npos) break;  // Torn: its newline was never written.
-    std::optional<Line> line = ParseMetricsLine(content.substr(0, newline));
-    content.remove_prefix(newline + 1);
-    if (line) {
-      lines.push_back(*std::move(line));
-    } else if (!content.empty()) {
-      return absl::DataLossError(
-          absl::StrCat("not a metrics object with a \"step\": line ", number));
-    }
-  }
-  return lines;
-}
-
 absl::Status ReadMetricsFrom(const std::filesystem::path& path, uint64_t& offset,
                              const TakeLine& take) {
   constexpr size_t kPieceBytes = size_t{1} << 20;
@@ -162,29 +145,15 @@ void History::Add(const Line& line) {
   for (const auto& [name, value] : line) Put(columns_[name], {step, value});
 }
 
-std::vector<Point> History::Column(const std::string& name) const {
+const History::Values& History::ValuesOf(const std::string& name) const {
+  static const auto& none = *new Values;
   const auto column = columns_.find(name);
-  return column == columns_.end() ? std::vector<Point>() : column->second.points;
-}
-
-size_t History::Count(const std::string& name) const {
-  const auto column = columns_.find(name);
-  return column == columns_.end() ? 0 : column->second.count;
-}
-
-double History::Sum(const std::string& name) const {
-  const auto column = columns_.find(name);
-  return column == columns_.end() ? 0 : column->second.sum;
-}
-
-double History::Weight(const std::string& name) const {
-  const auto column = columns_.find(name);
-  return column == columns_.end() ? 1 : static_cast<double>(column->second.stride);
+  return column == columns_.end() ? none : column->second;
 }
 
 double History::last_step() const {
-  const auto steps = columns_.find(metric::kStep.name);
-  return steps == columns_.end() ? 0 : steps->second.points.back().x;
+  const std::vector<Point>& steps = Column(metric::kStep.name);
+  return steps.empty() ? 0 : steps.back().x;
 }
 
 std::string History::FirstPresent(const std::vector<std::string>& names) const {
@@ -221,18 +190,14 @@ History History::Without(const std::string& prefix, double until) const {
 }
 
 std::optional<Point> History::First(const std::string& name) const {
-  const auto column = columns_.find(name);
-  if (column == columns_.end()) return std::nullopt;
-  for (const Point& point : column->second.points) {
+  for (const Point& point : Column(name)) {
     if (std::isfinite(point.y)) return point;
   }
   return std::nullopt;
 }
 
 std::optional<Point> History::Last(const std::string& name) const {
-  const auto column = columns_.find(name);
-  if (column == columns_.end()) return std::nullopt;
-  const std::vector<Point>& points = column->second.points;
+  const std::vector<Point>& points = Column(name);
   const auto last = std::find_if(points.rbegin(), points.rend(),
                                  [](const Point& point) { return std::isfinite(point.y); });
   if (last == points.rend()) return std::nullopt;

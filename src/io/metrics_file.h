@@ -29,24 +29,22 @@ inline constexpr char kMetricsFile[] = "metrics.jsonl";
 std::string FormatMetricsLine(int64_t step, double wall_seconds,
                               const std::map<std::string, double>& metrics);
 
-// Parses a file's content, one map per line with "step" among its keys; null reads as NaN, values
-// that are not numbers are left out. A last line that is cut short, as a crash leaves it, is
-// ignored. kDataLoss with the line number if any other line is not a JSON object with a "step".
-absl::StatusOr<std::vector<std::map<std::string, double>>> ParseMetrics(std::string_view content);
+// Parses a line: null reads as NaN, values that are not numbers are left out. Absent if it is not a
+// JSON object with a finite "step".
+std::optional<std::map<std::string, double>> ParseMetricsLine(std::string_view text);
 
-// kNotFound if there is no such file; else as ParseMetrics.
+// Reads a file's lines. A last one that is cut short, as a crash leaves it, is ignored. kNotFound
+// if there is no such file; kDataLoss with the line number if any other line is none
+// (ParseMetricsLine).
 absl::StatusOr<std::vector<std::map<std::string, double>>> ReadMetrics(
     const std::filesystem::path& path);
 
 // Gives `take` the whole lines from byte `offset` on, one after another, and moves `offset` behind
-// them. Holds a piece of the file at a time. kNotFound, and kDataLoss as ParseMetrics; lines are
-// counted from `offset`.
+// them. Holds a piece of the file at a time. Errors as ReadMetrics; lines are counted from
+// `offset`.
 using TakeLine = std::function<void(const std::map<std::string, double>& line)>;
 absl::Status ReadMetricsFrom(const std::filesystem::path& path, uint64_t& offset,
                              const TakeLine& take);
-
-// Parses one line, as ParseMetrics. Absent if it is not a JSON object with a finite "step".
-std::optional<std::map<std::string, double>> ParseMetricsLine(std::string_view text);
 
 // Reads the lines that are appended to a growing file, each once.
 class MetricsFollower {
@@ -84,13 +82,15 @@ class History {
   }
 
   // The values of one metric by step, in order; empty if it was never logged.
-  std::vector<Point> Column(const std::string& name) const;
+  const std::vector<Point>& Column(const std::string& name) const { return ValuesOf(name).points; }
 
   // How many values were logged, and their sum where they are finite: without those lost.
-  size_t Count(const std::string& name) const;
-  double Sum(const std::string& name) const;
+  size_t Count(const std::string& name) const { return ValuesOf(name).count; }
+  double Sum(const std::string& name) const { return ValuesOf(name).sum; }
   // How many logged values one of the column stands for; 1 while it has all.
-  double Weight(const std::string& name) const;
+  double Weight(const std::string& name) const {
+    return static_cast<double>(ValuesOf(name).stride);
+  }
 
   // The first of `names` that was ever logged, else the first of all. Requires a name.
   std::string FirstPresent(const std::vector<std::string>& names) const;
@@ -109,12 +109,13 @@ class History {
 
  private:
   struct Values {
-    std::vector<Point> points;  // By step, never empty.
+    std::vector<Point> points;  // By step.
     size_t stride = 1;          // One of so many values stays; the last one, too.
     size_t count = 0;
     double sum = 0;
   };
   static void Put(Values& column, Point point);
+  const Values& ValuesOf(const std::string& name) const;  // Without any of a name never logged.
 
   std::map<std::string, Values> columns_;
 };

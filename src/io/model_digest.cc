@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/machine_share.h"

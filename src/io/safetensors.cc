@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/atomic_file.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -122,18 +121,6 @@ absl::StatusOr<std::map<std::string, std::string>> ParseMetadata(const Json& jso
   return metadata;
 }
 
-absl::StatusOr<Safetensors> Parse(std::string_view bytes) {
-  OXBOW_ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsHeader(bytes));
-  Safetensors result{.metadata = std::move(header.metadata)};
-  for (auto& [name, entry] : header.entries) {
-    result.tensors[name] =
-        TensorBytes{.dtype = entry.tensor.dtype,
-                    .shape = std::move(entry.tensor.shape),
-                    .data = std::string(bytes.substr(entry.begin, entry.end - entry.begin))};
-  }
-  return result;
-}
-
 uint64_t SizeOf(const TensorHeader& tensor) {
   const auto size = ByteSize(tensor.dtype, tensor.shape);
   OXBOW_CHECK(size.ok()) << size.status().ToString();
@@ -219,8 +206,15 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view file) 
 }
 
 absl::StatusOr<Safetensors> ParseSafetensors(std::string_view bytes, const std::string& name) {
-  auto result = Parse(bytes);
-  if (!result.ok()) return Annotate(result.status(), name);
+  auto header = ParseSafetensorsHeader(bytes);
+  if (!header.ok()) return Annotate(header.status(), name);
+  Safetensors result{.metadata = std::move(header->metadata)};
+  for (auto& [tensor, entry] : header->entries) {
+    result.tensors[tensor] = {
+        .dtype = entry.tensor.dtype,
+        .shape = std::move(entry.tensor.shape),
+        .data = std::string(bytes.substr(entry.begin, entry.end - entry.begin))};
+  }
   return result;
 }
 
@@ -250,20 +244,6 @@ absl::Status WriteSafetensors(const std::filesystem::path& path, const Safetenso
 absl::Status StreamSafetensors(
     const std::map<std::string, TensorHeader>& tensors,
     const std::map<std::string, std::string>& metadata,
-    const std::function<absl::StatusOr<std::string_view>(const std::string& name)>& bytes_of,
-    const std::function<absl::Status(std::string_view piece)>& write) {
-  return StreamSafetensorsInPieces(
-      tensors, metadata,
-      [&](const std::string& name, const WriteBytes& write_bytes) -> absl::Status {
-        OXBOW_ASSIGN_OR_RETURN(const std::string_view bytes, bytes_of(name));
-        return write_bytes(bytes);
-      },
-      write);
-}
-
-absl::Status StreamSafetensorsInPieces(
-    const std::map<std::string, TensorHeader>& tensors,
-    const std::map<std::string, std::string>& metadata,
     const std::function<absl::Status(const std::string& name, const WriteBytes& write)>&
         write_bytes_of,
     const WriteBytes& write) {
@@ -285,12 +265,11 @@ absl::Status WriteSafetensorsPiecewise(
     const std::map<std::string, std::string>& metadata,
     const std::function<absl::StatusOr<std::string>(const std::string& name)>& bytes_of) {
   OXBOW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-  std::string held;
   OXBOW_RETURN_IF_ERROR(StreamSafetensors(
       tensors, metadata,
-      [&](const std::string& name) -> absl::StatusOr<std::string_view> {
-        OXBOW_ASSIGN_OR_RETURN(held, bytes_of(name));
-        return held;
+      [&](const std::string& name, const WriteBytes& write) -> absl::Status {
+        OXBOW_ASSIGN_OR_RETURN(const std::string bytes, bytes_of(name));
+        return write(bytes);
       },
       [&](std::string_view piece) { return file.Append(piece); }));
   return file.Commit();

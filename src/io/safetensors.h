@@ -68,19 +68,12 @@ std::string SerializeSafetensors(const Safetensors& content);
 // Replaces `path` atomically with SerializeSafetensors(content).
 absl::Status WriteSafetensors(const std::filesystem::path& path, const Safetensors& content);
 
-// The bytes of such a file, in order, given to `write` piece by piece: for files of any size.
-// `bytes_of` is asked for one tensor after the other, and gives as many bytes as its header says;
-// they stay valid until it is asked again. The first error of either ends it and is returned.
-absl::Status StreamSafetensors(
-    const std::map<std::string, TensorHeader>& tensors,
-    const std::map<std::string, std::string>& metadata,
-    const std::function<absl::StatusOr<std::string_view>(const std::string& name)>& bytes_of,
-    const std::function<absl::Status(std::string_view piece)>& write);
-
-// The same, where not even one tensor is held whole: `write_bytes_of` gives the bytes of the tensor
-// that it is asked for to `write`, piece by piece.
 using WriteBytes = std::function<absl::Status(std::string_view piece)>;
-absl::Status StreamSafetensorsInPieces(
+
+// The bytes of such a file, in order, given to `write` piece by piece: for files of any size.
+// `write_bytes_of` is asked for one tensor after the other, and gives as many bytes as its header
+// says to its own `write`, piece by piece. The first error of either ends it and is returned.
+absl::Status StreamSafetensors(
     const std::map<std::string, TensorHeader>& tensors,
     const std::map<std::string, std::string>& metadata,
     const std::function<absl::Status(const std::string& name, const WriteBytes& write)>&

@@ -162,9 +162,9 @@ TEST(SafetensorsTest, AFileOfMoreThanFourGibibytesIsStreamedAndMapped) {
   std::ofstream file(path, std::ios::binary);
   const absl::Status status = StreamSafetensors(
       headers, {},
-      [&](const std::string& name) -> absl::StatusOr<std::string_view> {
-        if (name == "small") return "abc";
-        return std::string_view(static_cast<const char*>(hole), kLarge);
+      [&](const std::string& name, const WriteBytes& write) {
+        if (name == "small") return write("abc");
+        return write(std::string_view(static_cast<const char*>(hole), kLarge));
       },
       [&](std::string_view piece) {
         if (piece.data() == hole) {

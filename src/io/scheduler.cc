@@ -148,16 +148,6 @@ double Flux2Shift(int64_t image_tokens, int64_t steps) {
   return std::exp(at_200 + slope * static_cast<double>(steps - 200));
 }
 
-// The keys are those of a grid and a step that there are here.
-absl::StatusOr<Json> ConfigOf(const DiffusersComponent& scheduler) {
-  Json config = ParseJson(scheduler.config_json);
-  if (!config.is_object()) return absl::DataLossError("scheduler_config.json: not a JSON object");
-  OXBOW_RETURN_IF_ERROR(CheckSchedulerKeys(IsUnipcScheduler(scheduler), config));
-  return config;
-}
-
-}  // namespace
-
 absl::Status CheckSchedulerKeys(bool unipc, const Json& config) {
   const char* const name = unipc ? "UniPCMultistepScheduler" : "FlowMatchEulerDiscreteScheduler";
   for (const auto& [key, row] : Table()) {
@@ -182,6 +172,16 @@ absl::Status CheckSchedulerKeys(bool unipc, const Json& config) {
   }
   return absl::OkStatus();
 }
+
+// The keys are those of a grid and a step that there are here.
+absl::StatusOr<Json> ConfigOf(const DiffusersComponent& scheduler) {
+  Json config = ParseJson(scheduler.config_json);
+  if (!config.is_object()) return absl::DataLossError("scheduler_config.json: not a JSON object");
+  OXBOW_RETURN_IF_ERROR(CheckSchedulerKeys(IsUnipcScheduler(scheduler), config));
+  return config;
+}
+
+}  // namespace
 
 bool IsUnipcScheduler(const DiffusersComponent& scheduler) {
   return scheduler.class_name == "UniPCMultistepScheduler";

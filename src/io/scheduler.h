@@ -6,11 +6,11 @@
 //                                   shift_terminal
 // UniPCMultistepScheduler           flow_shift, with use_flow_sigmas and flow_prediction
 //
-// Keys that change the grid or the step otherwise are refused, for both (CheckSchedulerKeys).
+// Keys that change the grid or the step otherwise are refused, for both, and so are keys that are
+// not known and not null. Keys that begin with "_" are not read, and null is the default.
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,7 +32,7 @@ bool IsUnipcScheduler(const DiffusersComponent& scheduler);
 
 // The time shift of a scheduler for images of so many transformer tokens: static, 1 if it has
 // none, or exponential in the tokens where the scheduler says so. kFailedPrecondition for another
-// form, and as CheckSchedulerKeys; kDataLoss for a shift that is no positive number.
+// form and for a key that is refused; kDataLoss for a shift that is no positive number.
 absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens);
 
 // How a pipeline draws such an image in so many steps. The shift is that of its scheduler, but for
@@ -41,10 +41,5 @@ absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64
 absl::StatusOr<PipelineSchedule> ReadPipelineSchedule(const DiffusersComponents& components,
                                                       int64_t image_tokens, int64_t steps,
                                                       double shift = 0);
-
-// kFailedPrecondition for a key whose value asks for another grid or step than there is here, and
-// for a key that is not known and not null. Keys that begin with "_" are not read, and null is the
-// default. Requires a JSON object.
-absl::Status CheckSchedulerKeys(bool unipc, const nlohmann::json& config);
 
 }  // namespace oxbow::io

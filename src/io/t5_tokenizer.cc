@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "io/tokenizer_json.h"
 
 namespace oxbow::io {
 namespace {
@@ -123,13 +122,7 @@ std::vector<int64_t> T5Tokenizer::Encode(const std::string& text, int64_t length
 
 std::vector<int64_t> T5Tokenizer::Whole(const std::string& text) const {
   std::vector<int64_t> ids;
-  for (const TextCut& cut : added_.Cut(text)) {
-    if (cut.id.has_value()) {
-      ids.push_back(*cut.id);
-    } else {
-      AppendText(cut.text, ids);
-    }
-  }
+  added_.Append(text, ids, [&](std::string_view piece) { AppendText(piece, ids); });
   return ids;
 }
 

@@ -21,8 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "io/added_tokens.h"
-#include "io/spiece_model.h"
+#include "io/tokenizer_files.h"
 
 namespace oxbow::io {
 

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "gtest/gtest.h"
 #include "io/clip_tokenizer.h"
-#include "io/spiece_model.h"
+#include "io/tokenizer_files.h"
 
 namespace oxbow::io {
 namespace {

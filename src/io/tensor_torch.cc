@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -13,6 +14,11 @@
 
 namespace oxbow::io {
 namespace {
+
+constexpr std::pair<DType, at::ScalarType> kTypes[] = {
+    {DType::kF32, at::kFloat},  {DType::kF16, at::kHalf},  {DType::kBF16, at::kBFloat16},
+    {DType::kF64, at::kDouble}, {DType::kI64, at::kLong},  {DType::kI32, at::kInt},
+    {DType::kU8, at::kByte},    {DType::kBool, at::kBool}, {DType::kI8, at::kChar}};
 
 // NaN and infinity propagate into one of the two.
 bool AllFinite(const at::Tensor& tensor) {
@@ -38,42 +44,20 @@ absl::StatusOr<at::Tensor> Loaded(const TensorHeader& header, std::string_view b
 }  // namespace
 
 at::ScalarType ScalarTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return at::kFloat;
-    case DType::kF16:
-      return at::kHalf;
-    case DType::kBF16:
-      return at::kBFloat16;
-    case DType::kF64:
-      return at::kDouble;
-    case DType::kI64:
-      return at::kLong;
-    case DType::kI32:
-      return at::kInt;
-    case DType::kU8:
-      return at::kByte;
-    case DType::kBool:
-      return at::kBool;
-    case DType::kI8:
-      return at::kChar;
+  for (const auto& [ours, torchs] : kTypes) {
+    if (ours == dtype) return torchs;
   }
   OXBOW_CHECK(false) << "dtype " << static_cast<int>(dtype);
   return at::kFloat;
 }
 
-namespace {
-
 DType DTypeOf(at::ScalarType type) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI64,
-                            DType::kI32, DType::kU8, DType::kBool, DType::kI8}) {
-    if (ScalarTypeOf(dtype) == type) return dtype;
+  for (const auto& [ours, torchs] : kTypes) {
+    if (torchs == type) return ours;
   }
   OXBOW_CHECK(false) << "tensor type without a wire name: " << at::toString(type);
   return DType::kF32;
 }
-
-}  // namespace
 
 at::Tensor CopyOf(DType dtype, const std::vector<int64_t>& shape, std::string_view bytes) {
   at::Tensor result = at::empty(shape, ScalarTypeOf(dtype));

@@ -26,8 +26,7 @@ class TextLines {
   // "FILE:LINE: ..." for a line that is too long, not UTF-8 or holds a zero byte.
   absl::StatusOr<bool> Next(std::string& line);
 
-  int number() const { return number_; }  // Number of the line that Next gave last, from 1.
-  std::string place() const;              // "FILE:LINE"
+  std::string place() const;  // "FILE:LINE" of the line that Next gave last.
 
  private:
   TextLines(std::FILE* file, std::string path, uint64_t line_bytes_max)
@@ -42,7 +41,7 @@ class TextLines {
   std::string buffer_;
   size_t at_ = 0;              // In buffer_.
   bool after_return_ = false;  // A line feed that comes next belongs to the line before.
-  int number_ = 0;
+  int number_ = 0;             // The line that Next gave last, from 1.
 };
 
 bool IsUtf8(std::string_view text);

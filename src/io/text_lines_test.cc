@@ -32,7 +32,7 @@ std::vector<std::string> LinesOf(const std::string& content) {
     EXPECT_TRUE(any.ok()) << any.status();
     if (!any.ok() || !*any) break;
     all.push_back(line);
-    EXPECT_EQ(lines->number(), static_cast<int>(all.size()));
+    EXPECT_TRUE(lines->place().ends_with(":" + std::to_string(all.size()))) << lines->place();
   }
   return all;
 }

@@ -114,11 +114,6 @@ void WeightFiles::Release(const std::string& name) const {
   files_[place.file].Release(place.bytes);
 }
 
-TensorBytes WeightFiles::Read(const std::string& name) const {
-  const TensorHeader& header = headers_.at(name);
-  return {.dtype = header.dtype, .shape = header.shape, .data = std::string(PlaceOf(name).bytes)};
-}
-
 std::string WeightFiles::FileOf(const std::string& name) const {
   return paths_[PlaceOf(name).file];
 }

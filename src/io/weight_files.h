@@ -48,9 +48,6 @@ class WeightFiles {
   // tensor.
   void Release(const std::string& name) const;
 
-  // A copy. Dies if there is no such tensor.
-  TensorBytes Read(const std::string& name) const;
-
   // The file that holds a tensor, and where in it its bytes begin. Dies if there is no such tensor.
   std::string FileOf(const std::string& name) const;
   uint64_t OffsetOf(const std::string& name) const;

@@ -12,7 +12,6 @@
 #include "core/reward/clip_crop.h"
 #include "core/reward/pillow_resize.h"
 #include "io/image.h"
-#include "rewards/instance_detector.h"
 #include "rewards/picture_guards.h"
 
 namespace oxbow::rewards {

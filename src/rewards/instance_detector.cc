@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "core/reward/opencv_resize.h"
 #include "rewards/network_files.h"
@@ -80,8 +80,8 @@ at::Tensor Normalised(const Image8& image) {
 }
 
 double NumberAt(const nlohmann::json& config, const char* key) {
-  const auto found = config.find(key);
-  return found != config.end() && found->is_number() ? found->get<double>() : 0;
+  const nlohmann::json& value = MemberOf(config, key);
+  return value.is_number() ? value.get<double>() : 0;
 }
 
 }  // namespace

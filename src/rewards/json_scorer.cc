@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
 #include "io/image.h"
-#include "rewards/remote_server.h"
 
 namespace oxbow::rewards {
 namespace {

@@ -22,7 +22,6 @@
 #include "base/status_macros.h"
 #include "core/reward/pillow_resize.h"
 #include "io/image.h"
-#include "rewards/remote_server.h"
 
 namespace oxbow::rewards {
 namespace {

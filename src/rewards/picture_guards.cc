@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,13 +14,13 @@
 namespace oxbow::rewards {
 namespace {
 
-using Statistic = double (*)(const Image8& image);
+using Statistic = std::function<double(const Image8& image)>;
 
 // A number of the picture alone, whatever the prompt.
 class PictureGuard final : public reward::PictureScorer {
  public:
   PictureGuard(reward::RewardFacts facts, Statistic statistic)
-      : PictureScorer(std::move(facts)), statistic_(statistic) {}
+      : PictureScorer(std::move(facts)), statistic_(std::move(statistic)) {}
 
   absl::StatusOr<reward::Score> ScorePicture(std::string_view /*prompt*/,
                                              std::string_view /*metadata_json*/,
@@ -37,7 +38,7 @@ struct Guard {
   double value_max;
   const char* help;
   const char* identity;
-  Statistic statistic;
+  double (*statistic)(const Image8& image);
 };
 
 constexpr std::array<Guard, 3> kGuards = {{
@@ -57,22 +58,6 @@ std::unique_ptr<reward::Scorer> Make(const Guard& guard) {
 
 constexpr double kSizeMax = 1e6;  // 1 GB: more than any picture that a server takes.
 constexpr double kDivisor = 500;
-
-class JpegSize final : public reward::PictureScorer {
- public:
-  JpegSize(reward::RewardFacts facts, double factor)
-      : PictureScorer(std::move(facts)), factor_(factor) {}
-
-  absl::StatusOr<reward::Score> ScorePicture(std::string_view /*prompt*/,
-                                             std::string_view /*metadata_json*/,
-                                             const Image8& image) const override {
-    OXBOW_RETURN_IF_ERROR(CheckPicture(image, facts().name));
-    return reward::Score{.value = factor_ * io::JpegKilobytes(image)};
-  }
-
- private:
-  const double factor_;
-};
 
 }  // namespace
 
@@ -100,7 +85,7 @@ absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeJpegSize(const std::string& 
                             .help = "kB of the picture as a JPEG of quality 95",
                             .identity = "jpeg_size/1 size"};
   if (variant.empty() || variant == "size") {
-    return std::make_unique<JpegSize>(std::move(facts), 1);
+    return std::make_unique<PictureGuard>(std::move(facts), io::JpegKilobytes);
   }
   if (variant != "compressibility") {
     return absl::InvalidArgumentError(
@@ -110,7 +95,9 @@ absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeJpegSize(const std::string& 
   facts.value_max = 0;
   facts.help = "-1/500 of the kB of the picture as a JPEG of quality 95";
   facts.identity = "jpeg_size/1 compressibility";
-  return std::make_unique<JpegSize>(std::move(facts), -1 / kDivisor);
+  return std::make_unique<PictureGuard>(std::move(facts), [](const Image8& image) {
+    return -1 / kDivisor * io::JpegKilobytes(image);
+  });
 }
 
 }  // namespace oxbow::rewards

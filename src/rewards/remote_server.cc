@@ -97,13 +97,6 @@ absl::StatusOr<Json> ReadObject(std::string_view text) {
   return json;
 }
 
-// A member of an object, or null if `json` is none or has no such member.
-const Json& Member(const Json& json, const char* key) {
-  static const Json& null = *new Json;
-  const auto at = json.is_object() ? json.find(key) : json.end();
-  return json.is_object() && at != json.end() ? *at : null;
-}
-
 const Json& First(const Json& json) {
   static const Json& null = *new Json;
   return json.is_array() && !json.empty() ? json.front() : null;
@@ -162,7 +155,7 @@ absl::Duration PauseBefore(int next, absl::Duration asked_for) {
 absl::StatusOr<std::vector<absl::StatusOr<reward::Score>>> RewardsOfAnswer(std::string_view answer,
                                                                            size_t count) {
   OXBOW_ASSIGN_OR_RETURN(const Json json, ReadObject(answer));
-  const Json& rewards = Member(json, "rewards");
+  const Json& rewards = MemberOf(json, "rewards");
   if (!rewards.is_array()) {
     return absl::DataLossError("the answer has no list `rewards`");
   }
@@ -184,17 +177,17 @@ absl::StatusOr<std::vector<absl::StatusOr<reward::Score>>> RewardsOfAnswer(std::
 
 absl::StatusOr<ChatAnswer> ReadChatAnswer(std::string_view answer) {
   OXBOW_ASSIGN_OR_RETURN(const Json json, ReadObject(answer));
-  const Json& choice = First(Member(json, "choices"));
+  const Json& choice = First(MemberOf(json, "choices"));
   if (!choice.is_object()) return absl::DataLossError("the judge's answer has no choice");
   ChatAnswer chat;
-  const Json& content = Member(Member(choice, "message"), "content");
+  const Json& content = MemberOf(MemberOf(choice, "message"), "content");
   if (content.is_string()) chat.text = content.get<std::string>();
-  const Json& token = First(Member(Member(choice, "logprobs"), "content"));
-  const Json& candidates = Member(token, "top_logprobs");
+  const Json& token = First(MemberOf(MemberOf(choice, "logprobs"), "content"));
+  const Json& candidates = MemberOf(token, "top_logprobs");
   if (!candidates.is_array()) return chat;
   for (const Json& candidate : candidates) {
-    const Json& name = Member(candidate, "token");
-    const Json& value = Member(candidate, "logprob");
+    const Json& name = MemberOf(candidate, "token");
+    const Json& value = MemberOf(candidate, "logprob");
     if (!name.is_string() || !value.is_number()) continue;
     chat.first_token.emplace(name.get<std::string>(), value.get<double>());
   }

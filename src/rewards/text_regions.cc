@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <opencv2/imgproc.hpp>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -14,19 +14,68 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/descriptor.h"
+#include "base/listening_sockets.h"
 #include "metrics/exported_metrics.h"
-#include "telemetry/page_server.h"
 
 namespace oxbow::telemetry {
+
+// Serves one page of text over HTTP: GET PATH, one request a connection.
+//
+// One thread waits for all connections at once, so a caller that says nothing, or reads nothing,
+// delays no other. Each connection ends after `time_max`; if too many are open, the oldest ends.
+class PageServer {
+ public:
+  struct Options {
+    std::string path = "/metrics";
+    std::string content_type = "text/plain; version=0.0.4; charset=utf-8";
+    absl::Duration time_max = absl::Seconds(10);
+    size_t connections_max = 64;
+  };
+
+  // `page` is called once a request, in the server's thread. kUnavailable if `address` cannot be
+  // bound (base/listening_sockets.h).
+  static absl::StatusOr<std::unique_ptr<PageServer>> Start(const std::string& address,
+                                                           const Options& options,
+                                                           std::function<std::string()> page);
+  ~PageServer();
+
+  int port() const { return sockets_.port; }
+
+ private:
+  struct Connection {
+    Descriptor socket;
+    absl::Duration end;
+    std::string request;
+    std::string answer;  // The rest, still to be sent.
+    bool answered = false;
+  };
+
+  PageServer(ListeningSockets sockets, const Options& options, std::function<std::string()> page);
+  void Loop();
+  bool Accept(int socket);
+  bool Serve(Connection& connection) const;
+  std::string AnswerTo(const std::string& request) const;
+
+  const Options options_;
+  const std::function<std::string()> page_;
+  const ListeningSockets sockets_;
+  const Descriptor ended_;             // An eventfd that wakes the thread.
+  std::list<Connection> connections_;  // The thread's; oldest first.
+  std::thread thread_;
+};
 
 // Makes a registry's metrics from the rows of metrics/exported_metrics.h.
 //
@@ -35,19 +84,24 @@ namespace oxbow::telemetry {
 // as the registry.
 using Buckets = prometheus::Histogram::BucketBoundaries;
 
-prometheus::Family<prometheus::Counter>& Family(prometheus::Registry& registry,
-                                                const exported::Counter& row);
-prometheus::Family<prometheus::Gauge>& Family(prometheus::Registry& registry,
-                                              const exported::Gauge& row);
-prometheus::Family<prometheus::Histogram>& Family(prometheus::Registry& registry,
-                                                  const exported::Histogram& row);
+inline auto BuilderOf(const exported::Counter&) { return prometheus::BuildCounter(); }
+inline auto BuilderOf(const exported::Gauge&) { return prometheus::BuildGauge(); }
+inline auto BuilderOf(const exported::Histogram&) { return prometheus::BuildHistogram(); }
 
-prometheus::Counter& Metric(prometheus::Registry& registry, const exported::Counter& row,
-                            const prometheus::Labels& labels = {});
-prometheus::Gauge& Metric(prometheus::Registry& registry, const exported::Gauge& row,
-                          const prometheus::Labels& labels = {});
-prometheus::Histogram& Metric(prometheus::Registry& registry, const exported::Histogram& row,
-                              const Buckets& buckets);
+template <typename Row>
+auto& Family(prometheus::Registry& registry, const Row& row) {
+  return BuilderOf(row).Name(row.name).Help(row.help).Register(registry);
+}
+
+template <typename Row>
+auto& Metric(prometheus::Registry& registry, const Row& row,
+             const prometheus::Labels& labels = {}) {
+  return Family(registry, row).Add(labels);
+}
+inline auto& Metric(prometheus::Registry& registry, const exported::Histogram& row,
+                    const Buckets& buckets) {
+  return Family(registry, row).Add({}, buckets);
+}
 
 // How many calls this process refused since it started, by method and reason. Thread-safe.
 class RefusedCalls {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page of metrics over real sockets, and callers that misbehave.
-#include "telemetry/page_server.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

@@ -16,7 +16,6 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/descriptor.h"
-#include "base/lines_from_end.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status_macros.h"
@@ -132,10 +131,6 @@ double UnixSeconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-std::filesystem::path SampleDirectory(const std::filesystem::path& run_dir, int64_t step) {
-  return run_dir / kSamples / absl::StrFormat("step_%06d", step);
-}
-
 RunLog::RunLog(std::filesystem::path run_dir, AppendFile metrics, io::EventWriter events,
                std::function<double()> unix_seconds)
     : run_dir_(std::move(run_dir)),
@@ -228,7 +223,7 @@ absl::Status RunLog::AddToStep(int64_t step, const std::map<std::string, double>
 absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_view caption,
                             const io::Film& sheet) {
   OXBOW_CHECK(IsTag(tag)) << "sample tag is not a file name: " << tag;
-  const std::filesystem::path directory = SampleDirectory(run_dir_, step);
+  const std::filesystem::path directory = io::SampleDirectory(run_dir_, step);
   OXBOW_RETURN_IF_ERROR(MakeDirectories(directory, 1));
   const Image8& first = sheet.frames.front();
   io::EncodedImage image{first.width, first.height, io::EncodeFilm(sheet)};
@@ -243,7 +238,7 @@ absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_vi
 absl::Status RunLog::Evaluation(int64_t step, std::string_view caption, const io::Film& sheet,
                                 const std::vector<io::EvaluatedPicture>& pictures,
                                 const std::vector<io::PictureFile>& files) {
-  const std::filesystem::path directory = SampleDirectory(run_dir_, step);
+  const std::filesystem::path directory = io::SampleDirectory(run_dir_, step);
   OXBOW_RETURN_IF_ERROR(MakeDirectories(directory, 1));
   for (const io::PictureFile& file : files) {
     OXBOW_RETURN_IF_ERROR(WritePicture(directory / file.name, file.bytes));

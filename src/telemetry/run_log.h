@@ -7,7 +7,7 @@
 //   samples/step_000010/TAG.txt         its caption
 //   samples/step_000010/000.png         an evaluation's pictures (io/picture_file.h)
 //   samples/step_000010/eval.jsonl      their prompts and rewards
-//   samples/step_000010/failed.json     why an evaluation gave no number (io/failure_words.h)
+//   samples/step_000010/failed.json     why an evaluation gave no number (io/evaluation_file.h)
 //   unscored.txt                        why samples had no score
 //   events.out.tfevents.*               the same numbers and sheets for TensorBoard
 #pragma once
@@ -25,7 +25,6 @@
 #include "absl/status/statusor.h"
 #include "base/file.h"
 #include "io/evaluation_file.h"
-#include "io/failure_words.h"
 #include "io/film.h"
 #include "io/metrics_file.h"
 #include "io/picture_file.h"
@@ -98,8 +97,5 @@ class RunLog {
   const std::function<double()> unix_seconds_;
   double resumed_wall_seconds_ = 0;
 };
-
-// samples/step_000010 under the run's directory.
-std::filesystem::path SampleDirectory(const std::filesystem::path& run_dir, int64_t step);
 
 }  // namespace oxbow::telemetry

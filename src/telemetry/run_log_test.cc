@@ -218,8 +218,8 @@ TEST_F(RunLogTest, AResumedRunLeavesTheFileOfOneThatNeverStopped) {
   ASSERT_TRUE(AppendFile::Open(run_dir_ / "metrics.jsonl")->Append("{\"step\":9,\"tr", false).ok());
   const auto log = Open(5);
   EXPECT_EQ(log->resumed_wall_seconds(), 1.25);
-  EXPECT_TRUE(std::filesystem::exists(SampleDirectory(run_dir_, 4)));
-  EXPECT_FALSE(std::filesystem::exists(SampleDirectory(run_dir_, 8)));
+  EXPECT_TRUE(std::filesystem::exists(io::SampleDirectory(run_dir_, 4)));
+  EXPECT_FALSE(std::filesystem::exists(io::SampleDirectory(run_dir_, 8)));
   log_steps(*log, 6, 10);
   EXPECT_EQ(Metrics(), uninterrupted);
   EXPECT_EQ(Events().size(), 2u) << "of the start that it goes on from, and its own";

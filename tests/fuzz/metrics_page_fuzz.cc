@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/descriptor.h"
 #include "cli/oncall/metrics_page.h"
-#include "telemetry/page_server.h"
+#include "telemetry/metrics.h"
 #include "tests/fuzz/bytes_input.h"
 
 namespace {

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/server.h"
+#include "services/reward/reward_client.h"
 
 namespace oxbow::reward {
 
@@ -90,6 +91,17 @@ inline v1::RewardDescription Described(const std::string& name, const std::strin
   description.set_name(name);
   description.set_identity(identity);
   return description;
+}
+
+// RewardClient::ScoreMedia of pictures.
+inline std::vector<absl::StatusOr<Scores>> ScorePictures(RewardClient& client,
+                                                         const std::string& prompt,
+                                                         const std::string& metadata_json,
+                                                         const std::vector<Image8>& pictures,
+                                                         const Patience& patience = {}) {
+  std::vector<Frames> media;
+  for (const Image8& picture : pictures) media.emplace_back(&picture, 1);
+  return client.ScoreMedia(prompt, metadata_json, media, patience);
 }
 
 }  // namespace oxbow::reward

@@ -61,13 +61,13 @@ using StepChange = std::function<void(int step, Numbers& line)>;
 inline Verdict Judge(const StepChange& change, int steps = kSteps,
                      const RunFacts& facts = {
                          .steps_total = kSteps, .full_reward = 1, .replays = true}) {
-  std::string file;
+  History history;
   for (int step = 0; step <= steps; ++step) {
     Numbers line = HealthyStep(step);
     change(step, line);
-    file += FormatMetricsLine(step, 0.3 * step, line);
+    history.Add(*ParseMetricsLine(FormatMetricsLine(step, 0.3 * step, line)));
   }
-  return VerdictOf(History(*ParseMetrics(file)), facts);
+  return VerdictOf(history, facts);
 }
 
 // The levels, one letter a topic in the order of the lines: g(ood), w(atch), b(ad), n(ot known).

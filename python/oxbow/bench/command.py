@@ -62,7 +62,7 @@ def bench(args: argparse.Namespace) -> None:
 
 def _write(path: Path, text: str) -> None:
     """The file appears whole or not at all. OSError names it."""
-    whole = path.with_name(f"{path.name}.tmp.{secrets.token_hex(8)}")  # As src/base/atomic_file.h names it.
+    whole = path.with_name(f"{path.name}.tmp.{secrets.token_hex(8)}")  # As src/base/file.h names it.
     try:
         whole.write_text(text, encoding="utf-8")
         os.replace(whole, path)

@@ -96,7 +96,7 @@ def convert(source: Path, target: Path) -> dict[str, Any]:
         except ValueError as error:
             raise Refused(str(error)) from None
     tensors = _apart(tensors)
-    whole = target.with_name(f"{target.name}.tmp.{secrets.token_hex(8)}")  # As src/base/atomic_file.h names it.
+    whole = target.with_name(f"{target.name}.tmp.{secrets.token_hex(8)}")  # As src/base/file.h names it.
     try:
         save_file(tensors, whole)
         os.replace(whole, target)

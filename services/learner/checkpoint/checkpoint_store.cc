@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/atomic_file.h"
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"

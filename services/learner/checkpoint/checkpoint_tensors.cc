@@ -58,7 +58,7 @@ FileContent ContentOf(FlatCopy& copy) {
       headers[name] = {.dtype = io::DType::kF32, .shape = shape};
       begins[name] = std::exchange(begin, begin + c10::multiply_integers(shape));
     }
-    return io::StreamSafetensorsInPieces(
+    return io::StreamSafetensors(
         headers, /*metadata=*/{},
         [&](const std::string& name, const WritePiece& write_bytes) {
           const int64_t length = c10::multiply_integers(copy.shapes.at(name));
@@ -75,7 +75,7 @@ FileContent ContentOf(TensorCopies& copies) {
     for (const auto& [name, flat] : copies.flat) {
       headers[name] = {.dtype = io::DType::kF32, .shape = {flat.length()}};
     }
-    return io::StreamSafetensorsInPieces(
+    return io::StreamSafetensors(
         headers, /*metadata=*/{},
         [&](const std::string& name, const WritePiece& write_bytes) {
           const auto found = copies.flat.find(name);
@@ -98,7 +98,7 @@ FileContent ContentOf(weights::Snapshot& cut) {
       entries[tensor.name()] = &tensor;
       for (const std::string& hash : tensor.chunk_sha256()) ++uses[hash];
     }
-    return io::StreamSafetensorsInPieces(
+    return io::StreamSafetensors(
         headers, /*metadata=*/{},
         [&](const std::string& name, const WritePiece& write_bytes) -> absl::Status {
           for (const std::string& hash : entries.at(name)->chunk_sha256()) {

@@ -12,7 +12,7 @@
 #include "config/chosen_method.h"
 #include "config/run_config.h"
 #include "config/validate.h"
-#include "io/failure_words.h"
+#include "io/evaluation_file.h"
 #include "io/report/report.h"
 #include "io/report/sheets.h"
 #include "rewards/picture_guards.h"

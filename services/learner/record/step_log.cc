@@ -8,8 +8,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/json.h"
-#include "base/lines_from_end.h"
 #include "base/status_macros.h"
 #include "services/learner/coordinator/group_check.h"
 

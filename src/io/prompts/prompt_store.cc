@@ -6,7 +6,6 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/sha256.h"

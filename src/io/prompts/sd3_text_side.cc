@@ -17,23 +17,17 @@ using model::EncodedText;
 
 class OneClip final : public LoadedOnDemand {
  public:
-  static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
-                                                            const Options& options) {
-    OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
-    return std::unique_ptr<TextEncoders>(new OneClip(std::move(clip), components, options));
-  }
+  OneClip(ClipSide clip, const DiffusersComponents& components, const Options& options)
+      : LoadedOnDemand({{model::kClipTokens, {1, clip.length(), clip.params.hidden_size}},
+                        {model::kClipPooled, {1, clip.params.pooled_width()}}},
+                       components, "one clip", options),
+        clip_(std::move(clip)) {}
 
   model::Conditioning Compose(const EncodedText& text) const override {
     return model::ComposeSingleClip(text);
   }
 
  private:
-  OneClip(ClipSide clip, const DiffusersComponents& components, const Options& options)
-      : LoadedOnDemand({{model::kClipTokens, {1, clip.length(), clip.params.hidden_size}},
-                        {model::kClipPooled, {1, clip.params.pooled_width()}}},
-                       components, "one clip" + TypeInIdentity(options), options),
-        clip_(std::move(clip)) {}
-
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
     OXBOW_ASSIGN_OR_RETURN(auto encoder, LoadClip(clip_, options_));
     return model::MakeSingleClipConditioning(std::move(encoder));
@@ -119,10 +113,9 @@ class Sd3 final : public LoadedOnDemand {
                    .shape = {.t5_length = options.t5_length, .width = width}};
     OXBOW_RETURN_IF_ERROR(CheckSd3(sides));
     // Without T5 nothing that is encoded depends on its length.
-    std::string settings = absl::StrCat(
-        "sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0, TypeInIdentity(options));
-    return std::unique_ptr<TextEncoders>(
-        new Sd3(std::move(sides), components, std::move(settings), options));
+    const std::string settings =
+        absl::StrCat("sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0);
+    return std::unique_ptr<TextEncoders>(new Sd3(std::move(sides), components, settings, options));
   }
 
   model::Conditioning Compose(const EncodedText& text) const override {
@@ -130,9 +123,9 @@ class Sd3 final : public LoadedOnDemand {
   }
 
  private:
-  Sd3(Sd3Sides sides, const DiffusersComponents& components, std::string settings,
+  Sd3(Sd3Sides sides, const DiffusersComponents& components, const std::string& settings,
       const Options& options)
-      : LoadedOnDemand(Sd3RowShapes(sides), components, std::move(settings), options),
+      : LoadedOnDemand(Sd3RowShapes(sides), components, settings, options),
         sides_(std::move(sides)) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
@@ -166,7 +159,8 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenSd3TextSide(
         "model_index.json has text_encoder_3 but no text_encoder_2: a pipeline of one CLIP, or of "
         "two and perhaps T5, is supported");
   }
-  return OneClip::Open(components, options);
+  OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
+  return std::make_unique<OneClip>(std::move(clip), components, options);
 }
 
 absl::StatusOr<int64_t> Sd3PromptTokens(const DiffusersComponents& components, int64_t t5_length) {

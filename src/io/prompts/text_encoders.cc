@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "io/added_tokens.h"
+#include "io/tokenizer_files.h"
 
 namespace oxbow::io {
 namespace {

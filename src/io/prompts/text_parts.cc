@@ -44,18 +44,6 @@ absl::Status CheckTensors(const DiffusersComponent& encoder, const model::Shapes
   return DataError(model::CheckFit(expected, there), encoder.directory.string());
 }
 
-template <typename Tokenizer>
-at::Tensor IdsBy(const Tokenizer& tokenizer, const std::vector<std::string>& texts,
-                 int64_t length) {
-  at::Tensor ids = at::empty({static_cast<int64_t>(texts.size()), length}, at::kLong);
-  int64_t* out = ids.mutable_data_ptr<int64_t>();
-  for (const std::string& text : texts) {
-    const std::vector<int64_t> row = tokenizer.Encode(text, length);
-    out = std::copy(row.begin(), row.end(), out);
-  }
-  return ids;
-}
-
 }  // namespace
 
 int64_t ClipSide::length() const {
@@ -159,22 +147,23 @@ absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side,
   return encoder;
 }
 
-at::Tensor IdsOf(const ClipTokenizer& tokenizer, const std::vector<std::string>& texts,
+template <typename Tokenizer>
+at::Tensor IdsOf(const Tokenizer& tokenizer, const std::vector<std::string>& texts,
                  int64_t length) {
-  return IdsBy(tokenizer, texts, length);
+  at::Tensor ids = at::empty({static_cast<int64_t>(texts.size()), length}, at::kLong);
+  int64_t* out = ids.mutable_data_ptr<int64_t>();
+  for (const std::string& text : texts) {
+    const std::vector<int64_t> row = tokenizer.Encode(text, length);
+    out = std::copy(row.begin(), row.end(), out);
+  }
+  return ids;
 }
 
-at::Tensor IdsOf(const T5Tokenizer& tokenizer, const std::vector<std::string>& texts,
-                 int64_t length) {
-  return IdsBy(tokenizer, texts, length);
-}
+template at::Tensor IdsOf(const ClipTokenizer&, const std::vector<std::string>&, int64_t);
+template at::Tensor IdsOf(const T5Tokenizer&, const std::vector<std::string>&, int64_t);
 
 at::Tensor MaskOf(const at::Tensor& ids, const T5Tokenizer& tokenizer) {
   return ids.eq(tokenizer.end_id()).to(at::kLong).flip(1).cumsum(1).flip(1).gt(0);
-}
-
-std::string TypeInIdentity(const TextEncoders::Options& options) {
-  return options.dtype == at::kBFloat16 ? ", bf16" : "";
 }
 
 absl::StatusOr<std::string> LoadedOnDemand::Identity() const {

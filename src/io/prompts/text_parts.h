@@ -54,14 +54,9 @@ absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide&
 absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side,
                                                          const TextEncoders::Options& to);
 
-// The text about `options` in the settings of a text side, for IdentityOfTextEncoders.
-std::string TypeInIdentity(const TextEncoders::Options& options);
-
 // [texts, length] int64.
-at::Tensor IdsOf(const ClipTokenizer& tokenizer, const std::vector<std::string>& texts,
-                 int64_t length);
-at::Tensor IdsOf(const T5Tokenizer& tokenizer, const std::vector<std::string>& texts,
-                 int64_t length);
+template <typename Tokenizer>
+at::Tensor IdsOf(const Tokenizer& tokenizer, const std::vector<std::string>& texts, int64_t length);
 
 // The mask of ids that IdsOf gives for T5: [texts, length] bool, true up to the last end token. One
 // in the text may come before it.
@@ -78,13 +73,13 @@ class LoadedOnDemand : public TextEncoders {
   absl::StatusOr<std::string> Identity() const override;
 
  protected:
-  // `settings`: what Encode depends on beside the files.
-  LoadedOnDemand(model::Shapes shapes, DiffusersComponents components, std::string settings,
+  // `settings`: what Encode depends on beside the files and their type.
+  LoadedOnDemand(model::Shapes shapes, DiffusersComponents components, const std::string& settings,
                  const Options& options)
       : options_(options),
         shapes_(std::move(shapes)),
         components_(std::move(components)),
-        settings_(std::move(settings)) {}
+        settings_(settings + (options.dtype == at::kBFloat16 ? ", bf16" : "")) {}
 
   const Options options_;
 

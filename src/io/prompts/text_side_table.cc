@@ -7,9 +7,9 @@ namespace oxbow::io {
 const std::vector<TextSide>& TextSideTable() {
   static const std::vector<TextSide> table = {
       {"sd3", OpenSd3TextSide, Sd3PromptTokens, Sd3TokenCounter, kT5LengthOfRecipes, "tokenizer_3"},
-      {"flux", OpenFluxTextSide, FluxPromptTokens, FluxTokenCounter, 512, "tokenizer_2"},
-      {"wan", OpenWanTextSide, WanPromptTokens, WanTokenCounter, 512, "tokenizer"},
-      {"ltx", OpenLtxTextSide, LtxPromptTokens, LtxTokenCounter, 128, "tokenizer"},
+      {"flux", OpenFluxTextSide, T5PromptTokens, FluxTokenCounter, 512, "tokenizer_2"},
+      {"wan", OpenWanTextSide, T5PromptTokens, WanTokenCounter, 512, "tokenizer"},
+      {"ltx", OpenLtxTextSide, T5PromptTokens, LtxTokenCounter, 128, "tokenizer"},
       {"encoded_elsewhere", OpenEncodedElsewhere, TokensEncodedElsewhere, nullptr, 512},
   };
   return table;

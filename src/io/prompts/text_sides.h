@@ -20,24 +20,24 @@ absl::StatusOr<int64_t> Sd3PromptTokens(const DiffusersComponents& components, i
 absl::StatusOr<TokenCounter> Sd3TokenCounter(const DiffusersComponents& components,
                                              int64_t t5_length);
 
+// The tokens of sides whose transformers see T5's alone.
+absl::StatusOr<int64_t> T5PromptTokens(const DiffusersComponents& components, int64_t t5_length);
+
 // FLUX.1: a CLIP for the whole prompt, T5 for its tokens.
 absl::StatusOr<std::unique_ptr<TextEncoders>> OpenFluxTextSide(
     const DiffusersComponents& components, const TextEncoders::Options& options);
-absl::StatusOr<int64_t> FluxPromptTokens(const DiffusersComponents& components, int64_t t5_length);
 absl::StatusOr<TokenCounter> FluxTokenCounter(const DiffusersComponents& components,
                                               int64_t t5_length);
 
 // LTX-Video: T5, which sees the padding, and a mask by which the transformer does not.
 absl::StatusOr<std::unique_ptr<TextEncoders>> OpenLtxTextSide(const DiffusersComponents& components,
                                                               const TextEncoders::Options& options);
-absl::StatusOr<int64_t> LtxPromptTokens(const DiffusersComponents& components, int64_t t5_length);
 absl::StatusOr<TokenCounter> LtxTokenCounter(const DiffusersComponents& components,
                                              int64_t t5_length);
 
 // Wan: UMT5, which sees a cleaned prompt and none of its padding.
 absl::StatusOr<std::unique_ptr<TextEncoders>> OpenWanTextSide(const DiffusersComponents& components,
                                                               const TextEncoders::Options& options);
-absl::StatusOr<int64_t> WanPromptTokens(const DiffusersComponents& components, int64_t t5_length);
 absl::StatusOr<TokenCounter> WanTokenCounter(const DiffusersComponents& components,
                                              int64_t t5_length);
 

@@ -202,7 +202,7 @@ TEST(VerdictTest, WhatAStoppedRunWaitedForLimitsIt) {
   const auto before = [](const Numbers& unfinished, RunFacts facts = {}) {
     Numbers line = {{"time/plan_s", 0.4}, {"time/eval_s", 2}};
     line.insert(unfinished.begin(), unfinished.end());
-    return VerdictOf(History(*ParseMetrics(FormatMetricsLine(0, 3, line))), facts)[4];
+    return VerdictOf(History({*ParseMetricsLine(FormatMetricsLine(0, 3, line))}), facts)[4];
   };
   EXPECT_EQ(before({}).level, Level::kUnknown);
   EXPECT_EQ(before({}).says, "no step has been timed yet");

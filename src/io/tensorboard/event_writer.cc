@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/check.h"
 #include "base/checksum.h"
 #include "base/status_macros.h"
 
@@ -43,8 +42,7 @@ namespace image {
 constexpr int kHeight = 1, kWidth = 2, kColorspace = 3, kEncoded = 4, kRgb = 3;
 }
 namespace metadata {
-constexpr int kPluginData = 1, kPluginName = 1, kContent = 2, kDataClass = 4, kTensorClass = 2,
-              kBlobClass = 3;
+constexpr int kPluginData = 1, kPluginName = 1, kContent = 2, kDataClass = 4, kTensorClass = 2;
 }
 namespace tensor {
 constexpr int kDtype = 1, kShape = 2, kStringValue = 8, kTypeFloat = 1, kTypeString = 7;
@@ -197,18 +195,6 @@ absl::Status EventWriter::Image(EventTime time, const std::string& tag, const En
                                   .Bytes(image::kEncoded, image.bytes);
   const WireMessage content = WireMessage().Message(
       summary::kValue, WireMessage().Bytes(value::kTag, tag).Message(value::kImage, encoded));
-  return Add(SummaryEvent(time, content));
-}
-
-absl::Status EventWriter::Images(EventTime time, const std::string& tag,
-                                 const std::vector<EncodedImage>& images) {
-  OXBOW_CHECK(!images.empty()) << "image strip " << tag << " without images";
-  const std::string width = absl::StrCat(images.front().width);
-  const std::string height = absl::StrCat(images.front().height);
-  std::vector<std::string_view> strings{width, height};
-  for (const EncodedImage& image : images) strings.push_back(image.bytes);
-  const WireMessage content = WireMessage().Message(
-      summary::kValue, StringsValue(tag, "images", metadata::kBlobClass, strings));
   return Add(SummaryEvent(time, content));
 }
 

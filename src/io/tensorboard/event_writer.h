@@ -86,10 +86,6 @@ class EventWriter {
   absl::Status Scalars(EventTime time, const std::map<std::string, double>& values);
 
   absl::Status Image(EventTime time, const std::string& tag, const EncodedImage& image);
-  // A strip of images of one size under one tag.
-  absl::Status Images(EventTime time, const std::string& tag,
-                      const std::vector<EncodedImage>& images);
-
   absl::Status Text(EventTime time, const std::string& tag, std::string_view markdown);
 
   // The values that TensorBoard's tab of hyperparameters shows of this run beside others. Runs of
