@@ -20,6 +20,8 @@ namespace oxbow::rpc {
 namespace {
 
 constexpr char kScheme[] = "oxbow://";
+constexpr const char* kRoleNames[] = {"learner", "worker", "buffer", "reward", "operator"};
+static_assert(std::size(kRoleNames) == std::size(kEveryRole));  // In the order of Role.
 
 bool IsWord(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
@@ -54,21 +56,7 @@ std::vector<std::string> UrisOf(const X509& certificate) {
 
 }  // namespace
 
-const char* NameOf(Role role) {
-  switch (role) {
-    case Role::kLearner:
-      return "learner";
-    case Role::kWorker:
-      return "worker";
-    case Role::kBuffer:
-      return "buffer";
-    case Role::kReward:
-      return "reward";
-    case Role::kOperator:
-      return "operator";
-  }
-  return "";
-}
+const char* NameOf(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 
 std::string NamesOf(Roles roles) {
   std::vector<std::string> names;
