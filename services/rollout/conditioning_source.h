@@ -23,8 +23,8 @@
 #include "base/ids.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "services/rollout/rollout_metrics.h"
-#include "services/weights/content_fetcher.h"
 #include "services/weights/chunk_store.h"
+#include "services/weights/content_fetcher.h"
 
 namespace oxbow::rollout {
 

@@ -16,8 +16,8 @@
 #include "io/diffusers_directory.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
-#include "services/weights/tensor_place.h"
 #include "services/weights/snapshot.h"
+#include "services/weights/tensor_place.h"
 
 namespace oxbow::rollout {
 namespace {

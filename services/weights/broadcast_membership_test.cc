@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/weights/broadcast_sender.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <set>
+
+#include "services/weights/broadcast_sender.h"
 
 namespace oxbow::weights {
 namespace {

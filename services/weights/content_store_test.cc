@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/weights/chunk_store.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "services/weights/chunk_store.h"
 
 namespace oxbow::weights {
 namespace {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Laws of the relay tree over random sets of watchers.
-#include "services/weights/relay_roster.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,8 @@
 #include <map>
 #include <random>
 #include <string>
+
+#include "services/weights/relay_roster.h"
 
 namespace oxbow::weights {
 namespace {

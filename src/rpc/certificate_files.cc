@@ -23,7 +23,6 @@ namespace {
 constexpr uint64_t kPemBytesMax = 1 << 20;
 
 using Store = std::unique_ptr<X509_STORE, FreedBy<X509_STORE_free>>;
-using GeneralNames = std::unique_ptr<GENERAL_NAMES, FreedBy<GENERAL_NAMES_free>>;
 using StoreContext = std::unique_ptr<X509_STORE_CTX, FreedBy<X509_STORE_CTX_free>>;
 
 struct FreeStack {

@@ -14,6 +14,13 @@ namespace {
 constexpr char kTokens[] = "tokens";
 constexpr char kPooled[] = "pooled";
 
+constexpr std::pair<io::DType, v1::DType> kDTypes[] = {
+    {io::DType::kF32, v1::DTYPE_F32},   {io::DType::kF16, v1::DTYPE_F16},
+    {io::DType::kBF16, v1::DTYPE_BF16}, {io::DType::kF64, v1::DTYPE_F64},
+    {io::DType::kI64, v1::DTYPE_I64},   {io::DType::kI32, v1::DTYPE_I32},
+    {io::DType::kU8, v1::DTYPE_U8},     {io::DType::kBool, v1::DTYPE_BOOL},
+    {io::DType::kI8, v1::DTYPE_I8}};
+
 std::vector<int64_t> ShapeOf(const v1::Tensor& tensor) {
   return {tensor.shape().begin(), tensor.shape().end()};
 }
@@ -25,54 +32,19 @@ bool NeverSet(const v1::Tensor& tensor) {
 }  // namespace
 
 v1::DType ToProto(io::DType dtype) {
-  switch (dtype) {
-    case io::DType::kF32:
-      return v1::DTYPE_F32;
-    case io::DType::kF16:
-      return v1::DTYPE_F16;
-    case io::DType::kBF16:
-      return v1::DTYPE_BF16;
-    case io::DType::kF64:
-      return v1::DTYPE_F64;
-    case io::DType::kI64:
-      return v1::DTYPE_I64;
-    case io::DType::kI32:
-      return v1::DTYPE_I32;
-    case io::DType::kU8:
-      return v1::DTYPE_U8;
-    case io::DType::kBool:
-      return v1::DTYPE_BOOL;
-    case io::DType::kI8:
-      return v1::DTYPE_I8;
+  for (const auto& [ours, wire] : kDTypes) {
+    if (ours == dtype) return wire;
   }
   OXBOW_CHECK(false) << "dtype " << static_cast<int>(dtype);
   return v1::DTYPE_UNSPECIFIED;
 }
 
 absl::StatusOr<io::DType> DTypeFromProto(v1::DType dtype) {
-  switch (dtype) {
-    case v1::DTYPE_F32:
-      return io::DType::kF32;
-    case v1::DTYPE_F16:
-      return io::DType::kF16;
-    case v1::DTYPE_BF16:
-      return io::DType::kBF16;
-    case v1::DTYPE_F64:
-      return io::DType::kF64;
-    case v1::DTYPE_I64:
-      return io::DType::kI64;
-    case v1::DTYPE_I32:
-      return io::DType::kI32;
-    case v1::DTYPE_U8:
-      return io::DType::kU8;
-    case v1::DTYPE_BOOL:
-      return io::DType::kBool;
-    case v1::DTYPE_I8:
-      return io::DType::kI8;
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor has no known dtype: ", static_cast<int>(dtype)));
+  for (const auto& [ours, wire] : kDTypes) {
+    if (wire == dtype) return ours;
   }
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor has no known dtype: ", static_cast<int>(dtype)));
 }
 
 v1::Tensor HeaderOf(const io::TensorBytes& tensor) {

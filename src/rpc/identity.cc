@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/identity.h"
 
-#include <openssl/bio.h>
 #include <openssl/bn.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -16,11 +14,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "rpc/openssl_handles.h"
 
 namespace oxbow::rpc {
 namespace {
 
 constexpr char kScheme[] = "oxbow://";
+constexpr const char* kRoleNames[] = {"learner", "worker", "buffer", "reward", "operator"};
+static_assert(std::size(kRoleNames) == std::size(kEveryRole));  // In the order of Role.
 
 bool IsWord(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
@@ -41,36 +42,21 @@ std::string SerialOf(const X509& certificate) {
 // The URIs among the certificate's alternative names.
 std::vector<std::string> UrisOf(const X509& certificate) {
   std::vector<std::string> uris;
-  auto* names = static_cast<GENERAL_NAMES*>(
-      X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr));
-  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names); ++i) {
-    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names, i);
+  const GeneralNames names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
     if (name->type != GEN_URI) continue;
     const ASN1_IA5STRING* uri = name->d.uniformResourceIdentifier;
     uris.emplace_back(reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
                       static_cast<size_t>(ASN1_STRING_length(uri)));
   }
-  GENERAL_NAMES_free(names);
   return uris;
 }
 
 }  // namespace
 
-const char* NameOf(Role role) {
-  switch (role) {
-    case Role::kLearner:
-      return "learner";
-    case Role::kWorker:
-      return "worker";
-    case Role::kBuffer:
-      return "buffer";
-    case Role::kReward:
-      return "reward";
-    case Role::kOperator:
-      return "operator";
-  }
-  return "";
-}
+const char* NameOf(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 
 std::string NamesOf(Roles roles) {
   std::vector<std::string> names;
@@ -129,10 +115,8 @@ std::string Holder::Name() const {
 }
 
 absl::StatusOr<Holder> HolderOf(std::string_view pem) {
-  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(
-      BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
-  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
-      PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free);
+  const Bio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  const Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
   ERR_clear_error();
   if (certificate == nullptr) return absl::InvalidArgumentError("no certificate in PEM");
   Holder holder{.serial = SerialOf(*certificate)};

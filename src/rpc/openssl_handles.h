@@ -4,7 +4,7 @@
 
 #include <openssl/bio.h>
 #include <openssl/evp.h>
-#include <openssl/x509.h>
+#include <openssl/x509v3.h>
 
 #include <memory>
 
@@ -20,6 +20,7 @@ struct FreedBy {
 
 using Bio = std::unique_ptr<BIO, FreedBy<BIO_free>>;
 using Certificate = std::unique_ptr<X509, FreedBy<X509_free>>;
+using GeneralNames = std::unique_ptr<GENERAL_NAMES, FreedBy<GENERAL_NAMES_free>>;
 using Key = std::unique_ptr<EVP_PKEY, FreedBy<EVP_PKEY_free>>;
 
 }  // namespace oxbow::rpc

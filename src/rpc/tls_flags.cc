@@ -16,47 +16,43 @@ constexpr char kPlaintext[] = "OXBOW_PLAINTEXT";
 constexpr char kHttpProxy[] = "OXBOW_HTTP_PROXY";
 constexpr char kGroup[] = "Connections between machines";  // On the page of --help.
 
+void ComesFrom(const char* variable, CLI::Option* option) {
+  option->envname(variable)->group(kGroup);
+}
+
 }  // namespace
 
 void AddTlsFlags(CLI::App& app, TlsOptions& options) {
-  app.add_option("--tls-ca", options.files.ca, "PEM file of the authorities to believe")
-      ->envname(kCa)
-      ->group(kGroup);
-  app.add_option("--tls-cert", options.files.cert, "PEM file of this process's certificate")
-      ->envname(kCert)
-      ->group(kGroup);
-  app.add_option("--tls-key", options.files.key, "PEM file of its private key")
-      ->envname(kKey)
-      ->group(kGroup);
-  app.add_option("--tls-name", options.name,
-                 "DNS name in every certificate of the fleet; default: a server's is its host")
-      ->envname(kName)
-      ->group(kGroup);
-  app.add_option_function<std::string>(
-         "--tls-roles", [&options](const std::string& word) { options.roles = word != "off"; },
-         "required: each certificate has roles, which say what its holder may call; off: all "
-         "members may call everything; default: required")
-      ->check(CLI::IsMember({"required", "off"}))
-      ->envname(kRoles)
-      ->group(kGroup);
-  app.add_option("--tls-revoked", options.revoked,
-                 "file of certificates that are refused: an identity or serial number a line, read "
-                 "again when it changes")
-      ->envname(kRevoked)
-      ->group(kGroup);
-  app.add_flag_callback(
-         "--http-proxy", [] { UseHttpProxy(true); },
-         "call services through the proxy that http_proxy, https_proxy or grpc_proxy names; else "
-         "these are not looked at")
-      ->envname(kHttpProxy)
-      ->group(kGroup);
+  ComesFrom(kCa,
+            app.add_option("--tls-ca", options.files.ca, "PEM file of the authorities to believe"));
+  ComesFrom(kCert, app.add_option("--tls-cert", options.files.cert,
+                                  "PEM file of this process's certificate"));
+  ComesFrom(kKey, app.add_option("--tls-key", options.files.key, "PEM file of its private key"));
+  ComesFrom(kName, app.add_option("--tls-name", options.name,
+                                  "DNS name in every certificate of the fleet; default: a server's "
+                                  "is its host"));
+  ComesFrom(
+      kRoles,
+      app.add_option_function<std::string>(
+             "--tls-roles", [&options](const std::string& word) { options.roles = word != "off"; },
+             "required: each certificate has roles, which say what its holder may call; off: "
+             "all members may call everything; default: required")
+          ->check(CLI::IsMember({"required", "off"})));
+  ComesFrom(kRevoked,
+            app.add_option("--tls-revoked", options.revoked,
+                           "file of certificates that are refused: an identity or serial number a "
+                           "line, read again when it changes"));
+  ComesFrom(kHttpProxy,
+            app.add_flag_callback(
+                "--http-proxy", [] { UseHttpProxy(true); },
+                "call services through the proxy that http_proxy, https_proxy or grpc_proxy names; "
+                "else these are not looked at"));
 }
 
 void AddPlaintextFlag(CLI::App& app, TlsOptions& options) {
-  app.add_flag("--plaintext", options.plaintext,
-               "listen beyond loopback without TLS, on a network that can be trusted")
-      ->envname(kPlaintext)
-      ->group(kGroup);
+  ComesFrom(kPlaintext,
+            app.add_flag("--plaintext", options.plaintext,
+                         "listen beyond loopback without TLS, on a network that can be trusted"));
 }
 
 std::vector<std::string> ConnectionEnvironment(const TlsOptions& options) {

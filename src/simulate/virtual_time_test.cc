@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/run_in_motion.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "simulate/run_in_motion.h"
 
 namespace oxbow::simulate {
 namespace {

@@ -7,8 +7,8 @@
 #include "base/check.h"
 #include "base/trace.h"
 #include "base/worker_id.h"
-#include "rpc/identity.h"
 #include "rpc/access.h"
+#include "rpc/identity.h"
 #include "tests/fuzz/bytes_input.h"
 
 namespace {

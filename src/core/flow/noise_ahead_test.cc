@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/flow/sampler.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cmath>
 #include <thread>
+
+#include "core/flow/sampler.h"
 
 namespace oxbow::flow {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/conditioning.h"
-#include "core/model/latent_factors.h"
+#include "core/model/decoder_architecture.h"
 #include "core/model/named_tensors.h"
 
 namespace oxbow::model {

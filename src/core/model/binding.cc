@@ -41,9 +41,7 @@ absl::Status CheckFit(const Shapes& expected, const Shapes& actual) {
 }
 
 absl::Status CheckFit(const Shapes& expected, const NamedTensors& tensors) {
-  Shapes actual;
-  for (const auto& [name, tensor] : tensors) actual.emplace(name, tensor.sizes().vec());
-  return CheckFit(expected, actual);
+  return CheckFit(expected, ShapesOf(tensors));
 }
 
 at::Tensor Binding::HandOut(at::Tensor tensor) {

@@ -12,12 +12,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/latent_factors.h"
 #include "core/model/named_tensors.h"
 
 namespace oxbow::model {
 
 class ImageDecoder;
+
+// How much larger than latents the images and videos are that a decoder makes of them. Without an
+// autoencoder the latent is the image, and both are 1.
+struct LatentFactors {
+  int64_t time = 1;   // Frames per latent frame but the first: F latent ones are 1 + (F - 1) time.
+  int64_t space = 1;  // Pixels of a side per latent.
+};
 
 class DecoderArchitecture {
  public:

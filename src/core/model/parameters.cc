@@ -11,15 +11,12 @@
 #include "core/model/offloaded_weights.h"
 
 namespace oxbow::model {
-namespace {
 
 Shapes ShapesOf(const NamedTensors& tensors) {
   Shapes shapes;
   for (const auto& [name, tensor] : tensors) shapes[name] = tensor.sizes().vec();
   return shapes;
 }
-
-}  // namespace
 
 ParameterSet::ParameterSet(const Shapes& shapes, at::TensorOptions flat, at::Device device)
     : device_(device) {

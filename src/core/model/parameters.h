@@ -15,6 +15,8 @@ namespace oxbow::model {
 
 class OffloadedWeights;
 
+Shapes ShapesOf(const NamedTensors& tensors);
+
 class ParameterSet {
  public:
   // Copies `tensors` into one flat float32 tensor on `device`, in name order. With `trainable`,

@@ -145,9 +145,7 @@ std::unique_ptr<ParameterSet> NetworkBinder::SetOf(const Shapes& shapes, bool tr
 }
 
 BoundNetwork NetworkBinder::Bind(const NamedTensors& trained, bool trainable) const {
-  Shapes shapes;
-  for (const auto& [name, tensor] : trained) shapes[name] = tensor.sizes().vec();
-  std::unique_ptr<ParameterSet> parameters = SetOf(shapes, trainable);
+  std::unique_ptr<ParameterSet> parameters = SetOf(ShapesOf(trained), trainable);
   parameters->CopyFrom(trained);
   return BindTo(std::move(parameters));
 }
@@ -288,10 +286,7 @@ RowCount Policy::rows() const {
 }
 
 absl::Status Policy::Load(const NamedTensors& trained) {
-  Shapes expected;
-  for (const auto& [name, view] : current_.parameters->tensors())
-    expected[name] = view.sizes().vec();
-  OXBOW_RETURN_IF_ERROR(CheckFit(expected, trained));
+  OXBOW_RETURN_IF_ERROR(CheckFit(ShapesOf(current_.parameters->tensors()), trained));
   const at::NoGradGuard no_grad;
   if (binder_.offloaded() != nullptr) binder_.offloaded()->WaitUntilRead();
   for (const auto& [name, view] : current_.parameters->tensors()) {

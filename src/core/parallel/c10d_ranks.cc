@@ -37,6 +37,7 @@ namespace oxbow::parallel {
 namespace {
 
 using GroupPointer = c10::intrusive_ptr<c10d::Backend>;
+using StorePointer = c10::intrusive_ptr<c10d::Store>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
 constexpr int64_t kHostBytesMax = int64_t{256} << 20;
@@ -101,8 +102,7 @@ absl::Status CheckHostBytes(int64_t bytes) {
 
 class C10dRanks final : public Ranks {
  public:
-  C10dRanks(const JoinOptions& options, at::Device device, GroupPointer group,
-            c10::intrusive_ptr<c10d::Store> store)
+  C10dRanks(const JoinOptions& options, at::Device device, GroupPointer group, StorePointer store)
       : rank_(options.rank),
         size_(options.size),
         device_(device),
@@ -384,20 +384,15 @@ absl::Status C10dRanks::BroadcastBytes(std::string& bytes, int root) {
   return absl::OkStatus();
 }
 
-// How a process group is made; the only thing in which the backends differ.
-struct GroupOptions {
-  c10::intrusive_ptr<c10d::Store> store;
-  int rank;
-  int size;
-  at::Device device;
-  std::string address;    // Where rank 0 is.
-  std::string interface;  // Empty: the one that leads to `address`.
-  absl::Duration timeout;
-};
+absl::Duration BackstopOf(const JoinOptions& options) {
+  return options.operation_timeout + kBackstop;
+}
 
-// These two block until every rank has come, at most about `timeout`, and throw what c10d throws.
-GroupPointer MakeGlooGroup(const GroupOptions& options) {
-  auto gloo = c10d::ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(options.timeout));
+// These two make a process group, the only thing in which the backends differ. They block until
+// every rank has come, at most about the backstop, and throw what c10d throws.
+GroupPointer MakeGlooGroup(const JoinOptions& options, const StorePointer& store) {
+  auto gloo =
+      c10d::ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(BackstopOf(options)));
   gloo->threads = 1;  // Operations run in the order they were begun.
   if (!options.interface.empty()) {
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
@@ -406,24 +401,25 @@ GroupPointer MakeGlooGroup(const GroupOptions& options) {
     TORCH_CHECK(local.ok(), local.status().ToString());
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(*local));
   }
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank, options.size,
-                                                     gloo);
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, options.rank, options.size, gloo);
 }
 
 #if OXBOW_HAS_NCCL
-GroupPointer MakeNcclGroup(const GroupOptions& options) {
+GroupPointer MakeNcclGroup(const JoinOptions& options, at::Device device,
+                           const StorePointer& store) {
   const auto devices = c10::cuda::device_count();
-  TORCH_CHECK(options.device.index() < devices, "no device ", options.device, ": this machine has ",
+  TORCH_CHECK(device.index() < devices, "no device ", device, ": this machine has ",
               static_cast<int>(devices), " GPUs");
-  c10::cuda::set_device(options.device.index());
+  c10::cuda::set_device(device.index());
   auto nccl = c10d::ProcessGroupNCCL::Options::create();
   // NCCL's watchdog would end the process, where an error is wanted: it comes too late for that.
-  nccl->timeout = absl::ToChronoMilliseconds(2 * options.timeout + absl::Seconds(30));
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(options.store, options.rank, options.size,
-                                                     nccl);
+  nccl->timeout = absl::ToChronoMilliseconds(2 * BackstopOf(options) + absl::Seconds(30));
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, options.rank, options.size, nccl);
 }
 #else
-GroupPointer MakeNcclGroup(const GroupOptions&) { TORCH_CHECK(false, "this build has no NCCL"); }
+GroupPointer MakeNcclGroup(const JoinOptions&, at::Device, const StorePointer&) {
+  TORCH_CHECK(false, "this build has no NCCL");
+}
 #endif
 
 // Changes two things of the whole process. c10d prints what it is about to throw, with a stack, on
@@ -459,33 +455,22 @@ absl::StatusOr<std::unique_ptr<Ranks>> JoinRanks(const JoinOptions& options) {
       << "rank " << options.rank << " of " << options.size;
   PrepareProcess();
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(options));
-  OXBOW_ASSIGN_OR_RETURN(const c10::intrusive_ptr<c10d::Store> store, Meet(options));
-  struct Made {
-    GroupPointer group;
-  };
-  const auto made = std::make_shared<Made>();  // Shared with a thread that may be left behind.
-  const GroupOptions group_options{.store = store,
-                                   .rank = options.rank,
-                                   .size = options.size,
-                                   .device = device,
-                                   .address = options.address,
-                                   .interface = options.interface,
-                                   .timeout = options.operation_timeout + kBackstop};
+  OXBOW_ASSIGN_OR_RETURN(const StorePointer store, Meet(options));
+  const auto made = std::make_shared<GroupPointer>();  // Shared with a thread that may be left.
   OXBOW_RETURN_IF_ERROR(CallWithin(
       options.join_timeout,
       absl::StrCat("ranks did not connect to each other, says rank ", options.rank),
-      [group_options, made] {
-        made->group = group_options.device.is_cpu() ? MakeGlooGroup(group_options)
-                                                    : MakeNcclGroup(group_options);
+      [options, device, store, made] {
+        *made =
+            device.is_cpu() ? MakeGlooGroup(options, store) : MakeNcclGroup(options, device, store);
         // NCCL connects in its first operation, and blocks in it.
-        std::vector<at::Tensor> one = {
-            at::ones({1}, at::TensorOptions(group_options.device).dtype(at::kFloat))};
-        made->group->allreduce(one)->wait();
+        std::vector<at::Tensor> one = {at::ones({1}, at::TensorOptions(device).dtype(at::kFloat))};
+        (*made)->allreduce(one)->wait();
         (void)one[0].item<float>();
         return absl::OkStatus();
       },
       options.cancelled));
-  return std::make_unique<C10dRanks>(options, device, made->group, store);
+  return std::make_unique<C10dRanks>(options, device, *made, store);
 }
 
 }  // namespace oxbow::parallel

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buckets against the plain all-reduce of the flat gradient, on a chain of layers whose gradients
 // come in the reverse order of their names.
-#include "core/parallel/leaf_buckets.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
 
+#include "core/parallel/leaf_buckets.h"
 #include "tests/testing/forked_ranks.h"
 
 namespace oxbow::parallel {

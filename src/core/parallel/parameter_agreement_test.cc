@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/parallel/ranks.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/parallel/ranks.h"
 #include "tests/testing/forked_ranks.h"
 
 namespace oxbow::parallel {

@@ -196,10 +196,7 @@ absl::Status Gather(const JoinOptions& options, c10d::Store& store, absl::Durati
 }  // namespace
 
 absl::StatusOr<StorePointer> Meet(const JoinOptions& given) {
-  struct Met {
-    StorePointer store;
-  };
-  const auto met = std::make_shared<Met>();  // Shared with a thread that may be left behind.
+  const auto met = std::make_shared<StorePointer>();  // Shared with a thread that may be left.
   const auto door = std::make_shared<Door>(given.on_listening);
   JoinOptions options = given;
   options.on_listening = [door](int port) { door->Announce(port); };
@@ -209,16 +206,16 @@ absl::StatusOr<StorePointer> Meet(const JoinOptions& given) {
       [options, met, until] {
         absl::Status status = Caught([&] {
           auto store = OpenStore(options, until);
-          if (store.ok()) met->store = *std::move(store);
+          if (store.ok()) *met = *std::move(store);
           return store.status();
         });
         if (!status.ok()) return Annotate(status, NoRankZero(options));
-        return Gather(options, *met->store, until);
+        return Gather(options, **met, until);
       },
       given.cancelled);
   door->Close();
   OXBOW_RETURN_IF_ERROR(met_all);
-  return met->store;
+  return *met;
 }
 
 Positions::Positions(StorePointer store, int rank, int size)

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <unordered_map>
 
-
 namespace oxbow::reward {
 namespace {
 

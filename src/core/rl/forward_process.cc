@@ -9,8 +9,6 @@
 
 #include "base/check.h"
 #include "core/model/policy.h"
-#include "core/parallel/ranks.h"
-#include "core/parallel/share.h"
 
 namespace oxbow::rl {
 namespace {
@@ -43,10 +41,7 @@ std::vector<EntryId> ReplayedEntries(const TrainingPlan& plan, const std::vector
 
 ForwardProcess::ForwardProcess(const TrainerOptions& options, const model::Policy& policy,
                                parallel::Ranks& ranks)
-    : options_(options),
-      policy_(policy),
-      ranks_(ranks),
-      pairs_(PairCount(options.times, options.sampling.steps())) {}
+    : Method(options, policy, ranks), pairs_(PairCount(options.times, options.sampling.steps())) {}
 
 int ForwardProcess::RowsPerSample(LearnerStep) const { return pairs_; }
 
@@ -71,12 +66,9 @@ absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, TrainingPl
                                                     const std::vector<Group>& groups,
                                                     const std::function<bool()>& interrupted) {
   Preparation prepared{.weights = {}, .used = ReplayedEntries(plan, groups), .evict = {}};
-  if (!has_ratio() && !options_.kl.pulls_to_precedent()) return prepared;
-  const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
-  old_.Compute(
-      policy_.current(), plan,
-      [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
-      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward(), interrupted);
+  if (has_ratio() || options_.kl.pulls_to_precedent()) {
+    KeepVelocities(step, plan, groups, interrupted);
+  }
   return prepared;
 }
 

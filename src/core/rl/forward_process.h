@@ -10,20 +10,11 @@
 #pragma once
 
 #include "core/rl/method.h"
-#include "core/rl/row_batch.h"
-
-namespace oxbow::parallel {
-class Ranks;
-}
-namespace oxbow::model {
-class Policy;
-}
 
 namespace oxbow::rl {
 
 class ForwardProcess : public Method {
  public:
-  // All references outlive it.
   ForwardProcess(const TrainerOptions& options, const model::Policy& policy,
                  parallel::Ranks& ranks);
 
@@ -41,10 +32,6 @@ class ForwardProcess : public Method {
   RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
                   const std::vector<RowRef>& refs) const override;
   double KlScaleOf(const PlannedRow& row) const override;
-  at::Tensor VelocityBeforeStep(const std::vector<RowRef>& refs,
-                                const at::Tensor& v) const override {
-    return old_.Of(refs, v);
-  }
 
  protected:
   // PPO's clip of exp(lp_new - lp_old), of each row or of each sample's means.
@@ -54,13 +41,8 @@ class ForwardProcess : public Method {
   // Velocities of the policy's old copy at the rows of `batch`; no gradient.
   at::Tensor OldCopyVelocity(const RowBatch& batch) const;
 
-  const TrainerOptions& options_;
-
  private:
-  const model::Policy& policy_;
-  parallel::Ranks& ranks_;
   const int pairs_;
-  OldVelocities old_;
 };
 
 }  // namespace oxbow::rl

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/rl/training_plan.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "core/rl/training_plan.h"
 #include "tests/golden/golden.h"
 
 namespace oxbow::rl {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/rl/success_record.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,8 @@
 #include <random>
 #include <tuple>
 #include <utility>
+
+#include "core/rl/success_record.h"
 
 namespace oxbow::rl {
 namespace {

@@ -3,7 +3,23 @@
 
 #include <ATen/ATen.h>
 
+#include "core/model/policy.h"
+#include "core/parallel/ranks.h"
+
 namespace oxbow::rl {
+
+parallel::Share Method::OwnOf(const std::vector<Group>& groups) const {
+  return parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
+}
+
+void Method::KeepVelocities(LearnerStep step, TrainingPlan& plan, const std::vector<Group>& groups,
+                            const std::function<bool()>& interrupted) {
+  const parallel::Share own = OwnOf(groups);
+  old_.Compute(
+      policy_.current(), plan,
+      [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
+      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward(), interrupted);
+}
 
 at::Tensor ClippedLoss(const at::Tensor& lp_new, const at::Tensor& lp_old,
                        const at::Tensor& advantage, const at::Tensor& weight, ClipRange clip) {

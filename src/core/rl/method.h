@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/parallel/share.h"
 #include "core/rl/loss_weight.h"
 #include "core/rl/row_batch.h"
 #include "core/rl/training_plan.h"
@@ -45,6 +46,9 @@ struct Preparation {
 
 class Method {
  public:
+  // All references outlive it.
+  Method(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
+      : options_(options), policy_(policy), ranks_(ranks) {}
   virtual ~Method() = default;
 
   // Whether rows have a ratio to the policy before the step (RowTerms::log_ratio).
@@ -80,8 +84,23 @@ class Method {
 
   // Velocities of the policy before the step at `refs`, whose current velocity is `v`; no gradient.
   // Requires that Prepare kept them: a loss that compares with them, or kl.precedent above 0.
-  virtual at::Tensor VelocityBeforeStep(const std::vector<RowRef>& refs,
-                                        const at::Tensor& v) const = 0;
+  at::Tensor VelocityBeforeStep(const std::vector<RowRef>& refs, const at::Tensor& v) const {
+    return old_.Of(refs, v);
+  }
+
+ protected:
+  // The groups whose samples this rank computes.
+  parallel::Share OwnOf(const std::vector<Group>& groups) const;
+  // For Prepare: keeps the velocities of rows that later updates train.
+  void KeepVelocities(LearnerStep step, TrainingPlan& plan, const std::vector<Group>& groups,
+                      const std::function<bool()>& interrupted);
+
+  const TrainerOptions& options_;
+  const model::Policy& policy_;
+  parallel::Ranks& ranks_;
+
+ private:
+  OldVelocities old_;
 };
 
 // The method that the options name. All references outlive it.

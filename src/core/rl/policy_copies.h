@@ -8,10 +8,8 @@
 //
 //   constant          d
 //   power             min(d, (1 + s) / (w + s))
-//   linear            d0 + (d - d0) min(s / w, 1)
+//   linear            d min(s / w, 1)
 //   piecewise_linear  0 while s < flat, then min((s - flat) rate, d)
-//   cosine            d0 + (d - d0) (1 - cos(pi min(s / N, 1))) / 2
-//   warmup_cosine     linear from 0 to d0 over w, then cosine from d0 to d until N
 //
 // DiffusionNFT's (arXiv:2509.16117) three are piecewise linear: rate 0; rate .001, d .5; flat 75,
 // rate .0075, d .999. AWM's has rate .001, d .3.

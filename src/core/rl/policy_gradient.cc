@@ -13,8 +13,6 @@
 #include "core/flow/sampler.h"
 #include "core/flow/window.h"
 #include "core/model/policy.h"
-#include "core/parallel/ranks.h"
-#include "core/parallel/share.h"
 #include "core/rl/loss_weight.h"
 #include "core/rl/penalties.h"
 #include "core/rl/rank_training.h"
@@ -94,9 +92,7 @@ bool Weighs(Correction correction) {
 
 PolicyGradient::PolicyGradient(const TrainerOptions& options, const model::Policy& policy,
                                parallel::Ranks& ranks)
-    : options_(options),
-      policy_(policy),
-      ranks_(ranks),
+    : Method(options, policy, ranks),
       steps_(StochasticSteps(options.sampling)),
       weights_(StepWeights(options.step_weight, options.sampling)) {}
 
@@ -200,7 +196,7 @@ void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<G
   const at::NoGradGuard no_grad;
   std::vector<RowRef> wanted;
   for (PlannedTrajectory& trajectory : plan.trajectories) AppendRows(trajectory, wanted);
-  const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
+  const parallel::Share own = OwnOf(groups);
   std::erase_if(wanted, [&](const RowRef& ref) {
     return !ref.row->needs_old || !own.Has(ref.address.group);
   });
@@ -235,7 +231,7 @@ absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep step, TrainingPl
                                                     const std::function<bool()>& interrupted) {
   LeaveToThePasses(plan, NeedsOldVelocities());
   ScoreUnderOldPolicy(plan, groups, interrupted);
-  const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
+  const parallel::Share own = OwnOf(groups);
   Preparation prepared;
   for (const PlannedTrajectory& planned : plan.trajectories) {
     if (!planned.weighted) continue;
@@ -254,12 +250,7 @@ absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep step, TrainingPl
     }
     if (trajectory.replayed && planned.weight > 0) prepared.used.push_back(trajectory.entry_id);
   }
-  if (NeedsOldVelocities()) {
-    old_.Compute(
-        policy_.current(), plan,
-        [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
-        [&](size_t group) { return own.Has(group); }, options_.RowsPerForward(), interrupted);
-  }
+  if (NeedsOldVelocities()) KeepVelocities(step, plan, groups, interrupted);
   return prepared;
 }
 

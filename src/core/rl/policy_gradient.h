@@ -11,18 +11,10 @@
 
 #include "core/rl/method.h"
 
-namespace oxbow::parallel {
-class Ranks;
-}
-namespace oxbow::model {
-class Policy;
-}
-
 namespace oxbow::rl {
 
 class PolicyGradient : public Method {
  public:
-  // All references outlive it.
   PolicyGradient(const TrainerOptions& options, const model::Policy& policy,
                  parallel::Ranks& ranks);
 
@@ -31,9 +23,8 @@ class PolicyGradient : public Method {
 
   // Fresh samples train every stochastic step; stale ones (a step of which an older policy took)
   // only steps before i_off, which then count for those that are left out, or all where this policy
-  // took those from i_off on; replayed ones their stored head
-  // and, where it was regenerated stochastically, their tail. With step_fraction, a random subset
-  // of those.
+  // took those from i_off on; replayed ones their stored head and, where it was regenerated
+  // stochastically, their tail. With step_fraction, a random subset of those.
   PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
                          const Trajectory& trajectory) const override;
 
@@ -48,10 +39,6 @@ class PolicyGradient : public Method {
   RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
                   const std::vector<RowRef>& refs) const override;
   double KlScaleOf(const PlannedRow& row) const override;
-  at::Tensor VelocityBeforeStep(const std::vector<RowRef>& refs,
-                                const at::Tensor& v) const override {
-    return old_.Of(refs, v);
-  }
 
  protected:
   // Whether a loss compares with the policy before the step in more than log-probs.
@@ -65,10 +52,6 @@ class PolicyGradient : public Method {
                          const at::Tensor& v) const;
   static at::Tensor Weights(const std::vector<RowRef>& refs);
 
-  const TrainerOptions& options_;
-  const model::Policy& policy_;
-  parallel::Ranks& ranks_;
-
  private:
   std::vector<double> WeightsFor(LearnerStep step, const Trajectory& trajectory) const;
   void FillUp(LearnerStep step, PlannedTrajectory& planned) const;
@@ -78,7 +61,6 @@ class PolicyGradient : public Method {
                            const std::function<bool()>& interrupted) const;
   SequenceWeight WeightOf(const PlannedTrajectory& planned) const;
 
-  OldVelocities old_;
   const std::vector<int> steps_;       // The stochastic ones.
   const std::vector<double> weights_;  // Every step's weight in the loss, without a window.
 };

@@ -72,27 +72,16 @@ class RankOptimizer {
   // error leaves behind as in adamw.h.
   absl::StatusOr<at::Tensor> Step(double rate_factor = 1);
 
-  double learning_rate() const { return adamw_.learning_rate(); }
-  int64_t updates() const { return adamw_.updates(); }
-
   // Whether each rank has moments for its piece of the weights only.
   bool shards() const { return shards_; }
-  // This rank's moments, for a checkpoint, and to put back after a failed step; as in adamw.h.
-  HostMoments CopyToHost() const { return adamw_.CopyToHost(); }
-  void PutBack(const HostMoments& moments) { adamw_.PutBack(moments); }
-  // The whole state, for a checkpoint that any number of ranks can load. Collective where sharded.
-  absl::StatusOr<AdamWState> Gather() { return adamw_.Gather(); }
-  void Restore(const AdamWState& state) { adamw_.Restore(state); }
-  void RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor& second) {
-    adamw_.RestorePart(begin, first, second);
-  }
-  void SetUpdates(int64_t updates) { adamw_.SetUpdates(updates); }
+  // Over all ranks, or whole on each.
+  ShardedAdamW& adamw() { return adamw_; }
 
  private:
   model::ParameterSet& parameters_;
   const bool shards_;
   const std::unique_ptr<parallel::Ranks> alone_ = parallel::MakeSingleRank();
-  ShardedAdamW adamw_;                                  // Over all ranks, or whole on each.
+  ShardedAdamW adamw_;
   std::unique_ptr<parallel::GradientBuckets> buckets_;  // Null: nothing is summed whole.
   std::unique_ptr<parallel::ShardedGradient> sharded_gradient_;
 };

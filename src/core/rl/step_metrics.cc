@@ -206,18 +206,14 @@ void RatioStatistics::AppendMetrics(std::map<std::string, double>& metrics) cons
 double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
                          const std::vector<RowOutcome>& outcomes,
                          const LossDenominators& denominators) {
-  double policy_loss = 0;
-  double kl = 0;
-  double kl_precedent = 0;
-  double old_kl = 0;
-  double anchor = 0;
+  RowOutcome sum;
   for (size_t r = 0; r < refs.size(); ++r) {
     const RowRef& ref = refs[r];
-    policy_loss += outcomes[r].policy_loss;
-    kl += outcomes[r].kl;
-    kl_precedent += outcomes[r].kl_precedent;
-    old_kl += outcomes[r].old_kl;
-    anchor += outcomes[r].anchor;
+    sum.policy_loss += outcomes[r].policy_loss;
+    sum.kl += outcomes[r].kl;
+    sum.kl_precedent += outcomes[r].kl_precedent;
+    sum.old_kl += outcomes[r].old_kl;
+    sum.anchor += outcomes[r].anchor;
     if (!has_ratio_) continue;
     const double log_ratio = outcomes[r].log_ratio;
     ratios_.Add(ref.trajectory->origin, ref.row->step, log_ratio,
@@ -227,18 +223,18 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
       onpolicy_error_ = std::max(onpolicy_error_.value_or(0), error);
     }
   }
-  policy_loss /= denominators.policy;
-  kl /= denominators.kl;
-  kl_precedent /= denominators.kl;
-  old_kl /= denominators.policy;
-  anchor /= denominators.trajectories;
-  policy_loss_ += policy_loss;
-  kl_ += kl;
-  kl_precedent_ += kl_precedent;
-  old_kl_ += old_kl;
-  anchor_ += anchor;
-  return policy_loss + KlLoss(pull_, kl, kl_precedent) + options_.old_kl_weight * old_kl +
-         options_.anchor.weight * anchor;
+  sum.policy_loss /= denominators.policy;
+  sum.kl /= denominators.kl;
+  sum.kl_precedent /= denominators.kl;
+  sum.old_kl /= denominators.policy;
+  sum.anchor /= denominators.trajectories;
+  sums_.policy_loss += sum.policy_loss;
+  sums_.kl += sum.kl;
+  sums_.kl_precedent += sum.kl_precedent;
+  sums_.old_kl += sum.old_kl;
+  sums_.anchor += sum.anchor;
+  return sum.policy_loss + KlLoss(pull_, sum.kl, sum.kl_precedent) +
+         options_.old_kl_weight * sum.old_kl + options_.anchor.weight * sum.anchor;
 }
 
 void StepTotals::Moved(double grad_norm, double grad_rms) {
@@ -249,18 +245,19 @@ void StepTotals::Moved(double grad_norm, double grad_rms) {
 
 void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   const double updates = std::max(1, updates_);
-  const double kl_loss = KlLoss(pull_, kl_, kl_precedent_);
-  const double pull = kl_loss + options_.old_kl_weight * old_kl_ + options_.anchor.weight * anchor_;
-  metrics[metric::kTrainLoss] = (policy_loss_ + pull) / updates;
-  metrics[metric::kTrainPolicyLoss] = policy_loss_ / updates;
+  const double kl_loss = KlLoss(pull_, sums_.kl, sums_.kl_precedent);
+  const double pull =
+      kl_loss + options_.old_kl_weight * sums_.old_kl + options_.anchor.weight * sums_.anchor;
+  metrics[metric::kTrainLoss] = (sums_.policy_loss + pull) / updates;
+  metrics[metric::kTrainPolicyLoss] = sums_.policy_loss / updates;
   // A value that was not computed is left out: 0 would say that nothing moved.
-  if (pull_.pulls_to_reference()) metrics[metric::kTrainKlDiv] = kl_ / updates;
+  if (pull_.pulls_to_reference()) metrics[metric::kTrainKlDiv] = sums_.kl / updates;
   if (pull_.pulls_to_precedent()) {
-    metrics[metric::kTrainKlPrecedentDiv] = kl_precedent_ / updates;
+    metrics[metric::kTrainKlPrecedentDiv] = sums_.kl_precedent / updates;
   }
   if (pull_.weight > 0) metrics[metric::kTrainKlLoss] = kl_loss / updates;
-  if (options_.old_kl_weight > 0) metrics[metric::kTrainOldKlDiv] = old_kl_ / updates;
-  if (options_.anchor.weight > 0) metrics[metric::kTrainAnchorDiv] = anchor_ / updates;
+  if (options_.old_kl_weight > 0) metrics[metric::kTrainOldKlDiv] = sums_.old_kl / updates;
+  if (options_.anchor.weight > 0) metrics[metric::kTrainAnchorDiv] = sums_.anchor / updates;
   metrics[metric::kTrainGradNorm] = grad_norm_ / updates;
   if (updates_ > 0) metrics[metric::kTrainGradRms] = grad_rms_ / updates;
   ratios_.AppendMetrics(metrics);

@@ -84,11 +84,7 @@ class StepTotals {
   const TrainerOptions& options_;
   const KlOptions pull_;
   const bool has_ratio_;
-  double policy_loss_ = 0;
-  double kl_ = 0;
-  double kl_precedent_ = 0;
-  double old_kl_ = 0;
-  double anchor_ = 0;
+  RowOutcome sums_;  // Terms of updates, divided as the loss divides them.
   double grad_norm_ = 0;
   double grad_rms_ = 0;
   int updates_ = 0;  // Updates that moved the weights.

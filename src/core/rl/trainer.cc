@@ -135,7 +135,7 @@ std::optional<Trainer::Impl::Before> Trainer::Impl::Remember() {
   Before before{.weights = parallel::HostCopy(policy.parameters().flat()),
                 .moments = std::nullopt,
                 .average = std::nullopt};
-  if (several) before.moments = optimizer.CopyToHost();
+  if (several) before.moments = optimizer.adamw().CopyToHost();
   if (several && options.ema_enabled) {
     before.average = parallel::HostCopy(policy.ema_parameters().flat());
   }
@@ -145,7 +145,7 @@ std::optional<Trainer::Impl::Before> Trainer::Impl::Remember() {
 void Trainer::Impl::PutBack(const Before& before) {
   before.weights.PutBack(policy.parameters().flat().detach());
   if (before.average.has_value()) before.average->PutBack(policy.ema_parameters().flat().detach());
-  if (before.moments.has_value()) optimizer.PutBack(*before.moments);
+  if (before.moments.has_value()) optimizer.adamw().PutBack(*before.moments);
 }
 
 // Before the first step since the start, and then every so many.
@@ -248,7 +248,7 @@ absl::StatusOr<double> Trainer::Impl::Move(LearnerStep step, double norm, StepTo
                          optimizer.Step(RateFactorAt(options.rate_schedule, step.value)));
   if (options.ema_enabled) {
     UpdateEma(policy.ema_parameters().flat(), policy.parameters().flat(),
-              EmaDecay(optimizer.updates(), options.ema_decay_max), policy.device());
+              EmaDecay(optimizer.adamw().updates(), options.ema_decay_max), policy.device());
   }
   const double limited = options.grad_norm_max > 0 ? std::min(norm, options.grad_norm_max) : norm;
   totals.Moved(norm, limited / std::sqrt(static_cast<double>(policy.parameters().flat().numel())));
@@ -307,7 +307,7 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   AppendWeightMetrics(prepared.weights, result.metrics);
 
   result.metrics[metric::kTrainLr] =
-      impl.optimizer.learning_rate() * RateFactorAt(impl.options.rate_schedule, step.value);
+      impl.optimizer.adamw().learning_rate() * RateFactorAt(impl.options.rate_schedule, step.value);
   StepTotals totals(impl.options, step, impl.method->has_ratio());
   const UpdateInputs inputs{.step = step,
                             .groups = groups,
@@ -380,7 +380,7 @@ absl::Status Trainer::Impl::TakeMoments(const std::map<std::string, at::Tensor>&
     };
     OXBOW_ASSIGN_OR_RETURN(const at::Tensor first, part("adamw.first_moment"));
     OXBOW_ASSIGN_OR_RETURN(const at::Tensor second, part("adamw.second_moment"));
-    optimizer.RestorePart(begin, first, second);
+    optimizer.adamw().RestorePart(begin, first, second);
   }
   return absl::OkStatus();
 }
@@ -392,7 +392,7 @@ std::vector<bool> Trainer::HaveSignal(const std::vector<Group>& groups) const {
 PolicyVersion Trainer::version() const { return PolicyVersion(impl_->version); }
 
 absl::StatusOr<std::map<std::string, at::Tensor>> Trainer::State() const {
-  OXBOW_ASSIGN_OR_RETURN(const AdamWState adamw, impl_->optimizer.Gather());
+  OXBOW_ASSIGN_OR_RETURN(const AdamWState adamw, impl_->optimizer.adamw().Gather());
   std::map<std::string, at::Tensor> state = impl_->copies.State();
   state["counters"] = Counters();
   state["adamw.first_moment"] = adamw.first;
@@ -403,16 +403,16 @@ absl::StatusOr<std::map<std::string, at::Tensor>> Trainer::State() const {
 bool Trainer::has_pieces() const { return impl_->optimizer.shards(); }
 
 Trainer::HostCopies Trainer::CopyMoments() const {
-  const HostMoments moments = impl_->optimizer.CopyToHost();
+  const HostMoments moments = impl_->optimizer.adamw().CopyToHost();
   return {{"adamw.first_moment", moments.first}, {"adamw.second_moment", moments.second}};
 }
 
 Trainer::HostCopies Trainer::CopyPolicies() const { return impl_->copies.CopyToHost(); }
 
 at::Tensor Trainer::Counters() const {
-  return at::tensor(
-      std::vector<int64_t>{static_cast<int64_t>(impl_->version), impl_->optimizer.updates()},
-      at::kLong);
+  return at::tensor(std::vector<int64_t>{static_cast<int64_t>(impl_->version),
+                                         impl_->optimizer.adamw().updates()},
+                    at::kLong);
 }
 
 absl::Status Trainer::Impl::CheckState(const std::map<std::string, at::Tensor>& state) const {
@@ -436,12 +436,12 @@ absl::Status Trainer::Impl::CheckState(const std::map<std::string, at::Tensor>& 
 void Trainer::Impl::SetCounters(const at::Tensor& counters) {
   const at::Tensor numbers = counters.to(at::kCPU, at::kLong);
   version = static_cast<uint64_t>(numbers[0].item<int64_t>());
-  optimizer.SetUpdates(numbers[1].item<int64_t>());
+  optimizer.adamw().SetUpdates(numbers[1].item<int64_t>());
 }
 
 absl::Status Trainer::LoadState(const std::map<std::string, at::Tensor>& state) {
   OXBOW_RETURN_IF_ERROR(impl_->CheckState(state));
-  impl_->optimizer.Restore(
+  impl_->optimizer.adamw().Restore(
       {.first = state.at("adamw.first_moment"), .second = state.at("adamw.second_moment")});
   impl_->SetCounters(state.at("counters"));
   impl_->copies.Load(state);
