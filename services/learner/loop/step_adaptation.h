@@ -66,7 +66,7 @@ class StepAdaptation final : public StepRule {
   ConditioningCache& conditioning_;
   std::set<uint64_t> planned_;  // Entries of prompts that are planned again and not committed.
   std::vector<EntryId> reused_;
-  Numbers numbers_;  // Of the last choice.
+  Numbers numbers_;  // The last choice's.
 };
 
 }  // namespace oxbow::learner
