@@ -12,11 +12,11 @@
 #include "rpc/server.h"
 #include "rpc/slices.h"
 #include "rpc/stream.h"
-#include "services/buffer/latent_pieces.h"
 #include "services/buffer/offer_assembly.h"
 #include "services/buffer/replay_client.h"
 #include "services/buffer/replay_metrics.h"
 #include "services/buffer/replay_store.h"
+#include "services/buffer/segments.h"
 
 namespace oxbow::buffer {
 

@@ -43,7 +43,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "services/buffer/latent_pieces.h"
 #include "services/buffer/live_replay.h"
 #include "services/buffer/offer_writer.h"
 #include "services/buffer/store_reports.h"

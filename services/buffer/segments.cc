@@ -261,6 +261,31 @@ absl::Status SegmentReader::LinkAll(const fs::path& directory) const {
   return SyncNames(directory, environment_);
 }
 
+uint64_t LatentPieces::bytes() const {
+  uint64_t bytes = 0;
+  for (const std::string_view piece : pieces) bytes += piece.size();
+  return bytes;
+}
+
+LatentPieces LatentPieces::Part(uint64_t offset, uint64_t count) const {
+  LatentPieces part{.pieces = {}, .memory = memory};
+  for (std::string_view piece : pieces) {
+    const uint64_t skipped = std::min<uint64_t>(offset, piece.size());
+    offset -= skipped;
+    piece = piece.substr(skipped, count);
+    count -= piece.size();
+    if (!piece.empty()) part.pieces.push_back(piece);
+  }
+  return part;
+}
+
+std::string LatentPieces::Joined() const {
+  std::string joined;
+  joined.reserve(bytes());
+  for (const std::string_view piece : pieces) joined += piece;
+  return joined;
+}
+
 Location SegmentUse::Append(EntryId entry, uint64_t bytes) {
   if (appended_ != 0 && segments_[appended_].written >= segment_bytes_) Seal();
   if (appended_ == 0) appended_ = next_++;

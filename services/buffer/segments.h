@@ -16,6 +16,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -24,7 +25,6 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "services/buffer/entry.h"
-#include "services/buffer/latent_pieces.h"
 
 namespace rocksdb {
 class Env;
@@ -67,6 +67,17 @@ class SegmentWriter {
   uint64_t written_ = 0;  // With what is gathered.
   std::string gathered_;  // Not in the file yet.
   bool dirty_ = false;
+};
+
+// Latents as they were read: pieces of memory, back to back, which can be sent without a copy.
+struct LatentPieces {
+  std::vector<std::string_view> pieces;
+  std::shared_ptr<const void> memory;  // Holds the pieces. Those who still send them share it.
+
+  uint64_t bytes() const;
+  // At most `count` bytes from `offset` on, in the same memory.
+  LatentPieces Part(uint64_t offset, uint64_t count) const;
+  std::string Joined() const;
 };
 
 // Reads segments. Thread-safe.

@@ -76,26 +76,18 @@ int StepsSampled(const v1::Trajectory& sample, double share) {
   return flow::StepsTaken(share, {sample.sde().begin(), sample.sde().end()}, first);
 }
 
-void CountObservedFailures(const v1::RewardConfig& config,
-                           const std::vector<ReceivedGroup>& received,
-                           std::map<std::string, double>& numbers) {
-  std::map<std::string, uint64_t> failures;
-  for (const ReceivedGroup& item : received) {
-    run::CountObservedFailures(config, item.group, failures);
-  }
-  for (const auto& [name, count] : failures) {
-    numbers[metric::kTrainRewardNameFailed.Of(name)] = static_cast<double>(count);
-  }
-}
-
 void StepMeasure::Measure(LearnerStep step, const CollectedGroups& groups,
                           const std::vector<int>& window, Numbers& numbers) {
   MeasureGroups(step, groups, numbers);
   MeasureHeads(groups.planned, numbers);
   MeasureProduction(groups.received, numbers);
-  CountObservedFailures(options_.reward, groups.received, numbers);
+  std::map<std::string, uint64_t> failures;  // By observed reward.
   for (const ReceivedGroup& item : groups.received) {
+    run::CountObservedFailures(options_.reward, item.group, failures);
     for (const std::string& line : parts_.ranges.Look(item.group)) parts_.progress.Notice(line);
+  }
+  for (const auto& [name, count] : failures) {
+    numbers[metric::kTrainRewardNameFailed.Of(name)] = static_cast<double>(count);
   }
   if (!window.empty()) numbers[metric::kTrainWindowFirst] = window.front();
   numbers[metric::kTrainWindowSteps] = static_cast<double>(window.size());

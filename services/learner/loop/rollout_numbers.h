@@ -41,11 +41,6 @@ Sampled SampledFor(const v1::Group& group, const SamplingForm& form);
 // fewer than the run's where they were compressed (`share`: sampling.compression.share).
 int StepsSampled(const v1::Trajectory& sample, double share);
 
-// Counts, by reward, the samples that an observed reward did not score.
-void CountObservedFailures(const v1::RewardConfig& config,
-                           const std::vector<ReceivedGroup>& received,
-                           std::map<std::string, double>& numbers);
-
 struct CollectedGroups;
 
 // The numbers of a step that its groups and the replay buffer tell, and the warnings that follow.

@@ -13,17 +13,6 @@
 namespace oxbow::learner {
 namespace {
 
-rl::ThresholdRule RuleOf(v1::ThresholdRule rule) {
-  switch (rule) {
-    case v1::THRESHOLD_RULE_EASY_TO_HARD:
-      return rl::ThresholdRule::kEasyToHard;
-    case v1::THRESHOLD_RULE_LITERAL:
-      return rl::ThresholdRule::kLiteral;
-    default:
-      return rl::ThresholdRule::kFixed;
-  }
-}
-
 // Keeps `groups` at `places`, which rise.
 void KeepAt(const std::vector<size_t>& places, std::vector<rl::Group>& groups) {
   for (size_t i = 0; i < places.size(); ++i) {
@@ -33,16 +22,6 @@ void KeepAt(const std::vector<size_t>& places, std::vector<rl::Group>& groups) {
 }
 
 }  // namespace
-
-rl::BatchAdaptation AdaptationOf(const v1::AdaptationConfig& config) {
-  return {.hard_max = config.hard_max(),
-          .rule = RuleOf(config.thresholds()),
-          .reuse_min = config.reuse_min(),
-          .reuse_max = config.reuse_max(),
-          .again_every = config.again_every(),
-          .again_max = config.again_max(),
-          .recent_steps = config.recent_steps()};
-}
 
 StepAdaptation::StepAdaptation(Options options, ReplayLink* buffer, ConditioningCache& conditioning)
     : options_(std::move(options)), buffer_(buffer), conditioning_(conditioning) {}

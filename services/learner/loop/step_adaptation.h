@@ -18,16 +18,12 @@
 #include "base/ids.h"
 #include "core/rl/batch_adaptation.h"
 #include "core/rl/experience.h"
-#include "oxbow/v1/config.pb.h"
 #include "services/learner/plan/conditioning_cache.h"
 #include "services/learner/plan/step_rule.h"
 #include "services/learner/replay/replay_link.h"
 #include "services/learner/replay/replay_offer.h"
 
 namespace oxbow::learner {
-
-// The rules that a config asks for.
-rl::BatchAdaptation AdaptationOf(const v1::AdaptationConfig& config);
 
 class StepAdaptation final : public StepRule {
  public:
@@ -66,7 +62,7 @@ class StepAdaptation final : public StepRule {
   ConditioningCache& conditioning_;
   std::set<uint64_t> planned_;  // Entries of prompts that are planned again and not committed.
   std::vector<EntryId> reused_;
-  Numbers numbers_;  // Of the last choice.
+  Numbers numbers_;  // The last choice's.
 };
 
 }  // namespace oxbow::learner

@@ -38,6 +38,27 @@ ReuseOptions ReuseOf(const RunSetup& setup, ReplayLink* buffer) {
           .failures_max = config.replay().failures_max()};
 }
 
+rl::ThresholdRule RuleOf(v1::ThresholdRule rule) {
+  switch (rule) {
+    case v1::THRESHOLD_RULE_EASY_TO_HARD:
+      return rl::ThresholdRule::kEasyToHard;
+    case v1::THRESHOLD_RULE_LITERAL:
+      return rl::ThresholdRule::kLiteral;
+    default:
+      return rl::ThresholdRule::kFixed;
+  }
+}
+
+rl::BatchAdaptation AdaptationOf(const v1::AdaptationConfig& config) {
+  return {.hard_max = config.hard_max(),
+          .rule = RuleOf(config.thresholds()),
+          .reuse_min = config.reuse_min(),
+          .reuse_max = config.reuse_max(),
+          .again_every = config.again_every(),
+          .again_max = config.again_max(),
+          .recent_steps = config.recent_steps()};
+}
+
 }  // namespace
 
 StepRules RulesOf(const RunSetup& setup, const RunState& from, PromptOrder& prompts,

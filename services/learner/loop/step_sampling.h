@@ -21,6 +21,7 @@
 
 namespace oxbow::learner {
 
+// The groups of a step that have arrived, and those that were replaced.
 struct CollectedGroups : StepGroups {
   uint32_t refills = 0;             // Extra groups made in place of groups without a signal.
   Sampled replaced;                 // The cost of the replaced ones.

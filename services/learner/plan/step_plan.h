@@ -74,7 +74,8 @@ struct PlannedGroup {
   const ReplayedHead* head() const;  // Null for a kind without one.
   ReplayedHead* head();
   const ReplayedHead* whole() const;  // The head, where it is a complete sample.
-  bool fresh() const;                 // Workers made all its samples anew, before it got a head.
+  // Whether workers made all its samples, none from a head; a late one comes after them.
+  bool fresh() const;
 };
 
 // A prompt that a rule asks for.

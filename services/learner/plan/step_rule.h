@@ -41,9 +41,8 @@ struct StepCommit;
 struct StepGroups {
   std::vector<ReceivedGroup> received;
   std::vector<PlannedGroup> planned;
-  StepChoice choice;  // How they differ from those that were made for the step.
-  std::vector<EntryId>
-      joining;  // Entries that rules took for it, whether they could be read or not.
+  StepChoice choice;             // How they differ from those that were made for the step.
+  std::vector<EntryId> joining;  // Entries that rules took for it, read or not.
 };
 
 // Owned by the loop's thread. An error ends the run.

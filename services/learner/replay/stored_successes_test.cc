@@ -357,6 +357,54 @@ TEST(StoredSuccessesTest, GroupsThatOthersReplacedCount) {
   EXPECT_NE(all.state(), replay::ReuseState());
 }
 
+// A sample with two latents; `entry`: it went on from this one's head.
+v1::Trajectory SampleOf(double reward, uint64_t entry) {
+  v1::Trajectory sample;
+  sample.set_reward(reward);
+  sample.set_replayed(entry != 0);
+  sample.set_entry_id(entry);
+  sample.set_stored_reward(1);
+  sample.add_sde(true);
+  v1::Tensor& latents = *sample.mutable_latents();
+  latents.set_dtype(v1::DTYPE_F32);
+  for (const int64_t size : {2, 1}) latents.add_shape(size);
+  latents.set_data(std::string(8, 'x'));
+  return sample;
+}
+
+TEST(StoredSuccessesTest, AStepOffersItsSuccessesAndItsFindingsOnceAlsoThoseOfReplacedGroups) {
+  Linked linked;
+  StoredSuccesses successes({.buffer = linked.link.get(),
+                             .offers = OfferRules{.run_seed = 1, .kept_steps = 1, .sigmas = {1, 0}},
+                             .failures_max = 2},
+                            {});
+  Groups replaced(1, {{}}), groups(1, {{}, {}});
+  for (int sample = 0; sample < 2; ++sample) {
+    *replaced.received[0].group.add_trajectories() = SampleOf(0, 7);
+  }
+  *groups.received[0].group.add_trajectories() = SampleOf(0, 0);
+  *groups.received[0].group.add_trajectories() = SampleOf(1, 0);
+  *groups.received[1].group.add_trajectories() = SampleOf(0, 0);
+  *groups.received[1].group.add_trajectories() = SampleOf(1, 8);
+  successes.See(LearnerStep(1), replaced.received[0], replaced.planned[0]);
+  Follow(successes, groups);
+  StepCommit commit;
+  StepRule::Numbers numbers;
+  successes.Offer(groups, commit, numbers);
+  ASSERT_EQ(commit.offers.size(), 1u);
+  EXPECT_EQ(commit.offers[0].prompt().id(), 1u);
+  ASSERT_EQ(commit.rescored.size(), 2u);
+  EXPECT_EQ(commit.rescored[0].entry, EntryId(7));
+  EXPECT_TRUE(commit.rescored[0].failed);
+  EXPECT_EQ(commit.rescored[1].entry, EntryId(8));
+  EXPECT_FALSE(commit.rescored[1].failed);
+  EXPECT_EQ(commit.failures_max, 2u);
+  EXPECT_THAT(numbers, ElementsAre(Pair("buffer/heads_failed", 1), Pair("buffer/offers", 1)));
+  StepCommit next;
+  successes.Offer(Groups(2, {}), next, numbers);
+  EXPECT_TRUE(next.offers.empty() && next.rescored.empty());
+}
+
 TEST(StoredSuccessesTest, RatesAreSharesOfTheFullReward) {
   Linked linked;
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(11, 7, 0, 2)}});
