@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"

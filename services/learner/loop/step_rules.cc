@@ -6,7 +6,7 @@
 
 #include "config/chosen_method.h"
 #include "config/validate.h"
-#include "run/kept_steps.h"
+#include "run/trainer_options.h"
 #include "run/rewards.h"
 #include "services/learner/checkpoint/checkpoint_manifest.h"
 #include "services/learner/loop/step_adaptation.h"
