@@ -184,6 +184,7 @@ struct Worker {
 // Null: the worker holds no such lease.
 HeldLease* FindHeld(Worker& worker, LeaseId lease);
 
+// Shared by the parts.
 struct Run {
   const RunModel model;
   EventQueue queue;

@@ -28,17 +28,17 @@ bool IsFirst(const RowRef& ref) {
 }
 
 // The places of the samples' first rows. A pass that begins within a sample may have none.
-std::vector<size_t> FirstRows(const std::vector<RowRef>& refs) {
-  std::vector<size_t> first;
+std::vector<int64_t> FirstRows(const std::vector<RowRef>& refs) {
+  std::vector<int64_t> first;
   for (size_t r = 0; r < refs.size(); ++r) {
-    if (IsFirst(refs[r])) first.push_back(r);
+    if (IsFirst(refs[r])) first.push_back(static_cast<int64_t>(r));
   }
   return first;
 }
 
-std::vector<RowRef> RowsAt(const std::vector<RowRef>& refs, const std::vector<size_t>& places) {
+std::vector<RowRef> RowsAt(const std::vector<RowRef>& refs, const std::vector<int64_t>& index) {
   std::vector<RowRef> chosen;
-  for (const size_t place : places) chosen.push_back(refs[place]);
+  for (const int64_t r : index) chosen.push_back(refs[static_cast<size_t>(r)]);
   return chosen;
 }
 
@@ -52,11 +52,10 @@ struct KlTerms {
 KlTerms KlOfRows(const KlOptions& options, model::Policy& policy, const Method& method,
                  const std::vector<RowRef>& refs, const RowBatch& batch, const at::Tensor& v,
                  const std::vector<int64_t>& index) {
+  const std::vector<RowRef> chosen_refs = RowsAt(refs, index);
   std::vector<float> scale;
-  std::vector<RowRef> chosen_refs;
-  for (const int64_t r : index) {
-    chosen_refs.push_back(refs[static_cast<size_t>(r)]);
-    scale.push_back(static_cast<float>(method.KlScaleOf(*chosen_refs.back().row)));
+  for (const RowRef& ref : chosen_refs) {
+    scale.push_back(static_cast<float>(method.KlScaleOf(*ref.row)));
   }
   const at::Tensor scales = at::tensor(scale, at::kFloat);
   const at::Tensor own = v.index_select(0, at::tensor(index, at::kLong));
@@ -136,14 +135,13 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
     NoteAt(index, kl.reference, &RowOutcome::kl, outcomes);
     NoteAt(index, kl.precedent, &RowOutcome::kl_precedent, outcomes);
   }
-  const std::vector<size_t> first =
-      options.anchor.weight > 0 ? FirstRows(refs) : std::vector<size_t>();
+  const std::vector<int64_t> first =
+      options.anchor.weight > 0 ? FirstRows(refs) : std::vector<int64_t>();
   if (!first.empty()) {
     const at::Tensor anchor =
         AnchorPull(options.anchor, options.run_seed, policy, inputs.groups, RowsAt(refs, first));
     loss = loss + anchor.sum() / denominators.trajectories * options.anchor.weight;
-    const std::vector<double> values = Values(anchor);
-    for (size_t i = 0; i < first.size(); ++i) outcomes[first[i]].anchor = values[i];
+    NoteAt(first, anchor, &RowOutcome::anchor, outcomes);
   }
   loss.backward();
   Note(terms.log_ratio, &RowOutcome::log_ratio, outcomes);
