@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/worker_id.h"
+#include "base/ids.h"
 #include "rpc/tls.h"
 
 namespace oxbow::weights {

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
-#include "base/worker_id.h"
 #include "rpc/call_checks.h"
 #include "rpc/status.h"
 

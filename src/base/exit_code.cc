@@ -15,14 +15,20 @@ constexpr char kOutOfMemory[] = "oxbow/out_of_memory";  // The name of a payload
 constexpr char kDevice[] = "oxbow/device_error";        // Another one.
 constexpr char kCode[] = "oxbow/exit_code";             // The code in digits.
 
-constexpr std::pair<int, const char*> kMeanings[] = {
-    {kExitUsage, "a flag, the config or a device does not fit"},
-    {kExitUnavailable, "a peer or a disk is not there"},
-    {kExitData, "a file is missing, is corrupt or does not fit"},
-    {kExitFull, "a disk, a memory or another limit is full"},
-    {kExitNotFinite, "a loss or a gradient is not finite"},
-    {kExitOutOfMemory, "the memory of a device is too small"},
-    {kExitDeviceLost, "the GPU answers each call with an error"}};
+struct Meaning {
+  int exit_code;
+  absl::StatusCode status;  // By which a process ends so.
+  const char* words;
+};
+
+constexpr Meaning kMeanings[] = {
+    {kExitUsage, absl::StatusCode::kInvalidArgument, "a flag, the config or a device does not fit"},
+    {kExitUnavailable, absl::StatusCode::kUnavailable, "a peer or a disk is not there"},
+    {kExitData, absl::StatusCode::kDataLoss, "a file is missing, is corrupt or does not fit"},
+    {kExitFull, absl::StatusCode::kResourceExhausted, "a disk, a memory or another limit is full"},
+    {kExitNotFinite, absl::StatusCode::kOutOfRange, "a loss or a gradient is not finite"},
+    {kExitOutOfMemory, absl::StatusCode::kResourceExhausted, "the memory of a device is too small"},
+    {kExitDeviceLost, absl::StatusCode::kAborted, "the GPU answers each call with an error"}};
 
 // For codes that no status code stands for.
 absl::Status WithCode(int exit_code, std::string_view message) {
@@ -59,8 +65,8 @@ absl::Status DeviceError(int exit_code, std::string_view message) {
 bool IsDeviceError(const absl::Status& status) { return status.GetPayload(kDevice).has_value(); }
 
 const char* MeaningOf(int exit_code) {
-  for (const auto& [code, meaning] : kMeanings) {
-    if (code == exit_code) return meaning;
+  for (const Meaning& meaning : kMeanings) {
+    if (meaning.exit_code == exit_code) return meaning.words;
   }
   return "its log has no reason";
 }
@@ -96,26 +102,14 @@ int ExitCodeOf(const absl::Status& status) {
 }
 
 absl::Status ErrorOf(int exit_code, std::string_view message) {
-  switch (exit_code) {
-    case kExitUsage:
-      return absl::InvalidArgumentError(std::string(message));
-    case kExitUnavailable:
-      return absl::UnavailableError(std::string(message));
-    case kExitData:
-      return absl::DataLossError(std::string(message));
-    case kExitFull:
-      return absl::ResourceExhaustedError(std::string(message));
-    case kExitNotFinite:
-      return absl::OutOfRangeError(std::string(message));
-    case kExitOutOfMemory:
-      return OutOfMemoryError(message);
-    case kExitStopped:
-    case kExitDrained:
-    case kExitDeviceLost:
-      return WithCode(exit_code, message);
-    default:
-      return absl::InternalError(std::string(message));
+  if (exit_code == kExitOutOfMemory) return OutOfMemoryError(message);
+  if (exit_code == kExitStopped || exit_code == kExitDrained || exit_code == kExitDeviceLost) {
+    return WithCode(exit_code, message);
   }
+  for (const Meaning& meaning : kMeanings) {
+    if (meaning.exit_code == exit_code) return absl::Status(meaning.status, std::string(message));
+  }
+  return absl::InternalError(std::string(message));
 }
 
 bool IsFinal(int exit_code) {

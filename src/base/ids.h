@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strong types for the integers of the system, so that two of them cannot be swapped.
+// Strong types for the integers of the system, so that two of them cannot be swapped, and the names
+// of workers.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <functional>
 #include <ostream>
+#include <string_view>
+
+#include "absl/status/status.h"
 
 namespace oxbow {
 
@@ -39,5 +43,14 @@ using LearnerStep =
     StrongInt<struct LearnerStepTag>;          // Committed steps; one step has several updates.
 using Epoch = StrongInt<struct EpochTag>;      // Learner starts; fences older ones.
 using LeaseId = StrongInt<struct LeaseIdTag>;  // One attempt at a group.
+
+// The names that a worker may have. They come from the wire and go into logs, tables and metrics.
+//
+// OK for 1 to 128 letters, digits and characters of "-_.:@/". kInvalidArgument otherwise.
+absl::Status CheckWorkerId(std::string_view id);
+
+// The common part of the names of one worker's processes: "gpu-a" for "gpu-a", "gpu-a.1" and
+// "gpu-a.12". A name whose rest would have no letter stays as it is: 10.0.0.7 is an address.
+std::string_view BaseWorkerId(std::string_view id);
 
 }  // namespace oxbow

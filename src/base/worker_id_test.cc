@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/worker_id.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "base/ids.h"
 
 namespace oxbow {
 namespace {

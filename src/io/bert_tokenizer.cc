@@ -2,9 +2,7 @@
 #include "io/bert_tokenizer.h"
 
 #include <unicode/locid.h>
-#include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
-#include <unicode/unistr.h>
 
 #include <array>
 #include <utility>
@@ -56,8 +54,7 @@ bool IsPunctuation(UChar32 character) {
 }
 
 icu::UnicodeString Cleaned(std::string_view utf8) {
-  const auto text = icu::UnicodeString::fromUTF8(
-      icu::StringPiece(utf8.data(), static_cast<int32_t>(utf8.size())));
+  const icu::UnicodeString text = Utf16(utf8);
   icu::UnicodeString clean;
   for (int32_t i = 0; i < text.length(); i = text.moveIndex32(i, 1)) {
     const UChar32 character = text.char32At(i);
@@ -73,11 +70,7 @@ icu::UnicodeString Cleaned(std::string_view utf8) {
 
 // Without accents, in lower case character by character: without the rule of final sigma.
 icu::UnicodeString NormalisedText(std::string_view utf8) {
-  UErrorCode error = U_ZERO_ERROR;
-  const icu::Normalizer2* nfd = icu::Normalizer2::getNFDInstance(error);
-  OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
-  const icu::UnicodeString apart = nfd->normalize(Cleaned(utf8), error);
-  OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
+  const icu::UnicodeString apart = InForm(icu::Normalizer2::getNFDInstance, Cleaned(utf8));
   icu::UnicodeString lower;
   for (int32_t i = 0; i < apart.length(); i = apart.moveIndex32(i, 1)) {
     const UChar32 character = apart.char32At(i);

@@ -2,9 +2,7 @@
 #include "io/clip_tokenizer.h"
 
 #include <unicode/locid.h>
-#include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
-#include <unicode/unistr.h>
 
 #include <algorithm>
 #include <array>
@@ -29,12 +27,6 @@ constexpr char kEnd[] = "<|endoftext|>";
 constexpr char kWordEnd[] = "</w>";
 constexpr uint64_t kClipFileBytesMax = 64 << 20;
 
-std::string Utf8(UChar32 character) {
-  std::string out;
-  icu::UnicodeString(character).toUTF8String(out);
-  return out;
-}
-
 bool IsPrintableByte(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
@@ -45,7 +37,8 @@ const std::array<std::string, 256>& ByteCharacters() {
     auto* characters = new std::array<std::string, 256>;
     UChar32 next = 256;
     for (int byte = 0; byte < 256; ++byte) {
-      (*characters)[static_cast<size_t>(byte)] = Utf8(IsPrintableByte(byte) ? byte : next++);
+      (*characters)[static_cast<size_t>(byte)] =
+          Utf8(icu::UnicodeString(IsPrintableByte(byte) ? byte : next++));
     }
     return characters;
   }();
@@ -63,12 +56,7 @@ Kind KindOf(UChar32 character) {
 
 // NFC, then lower case character by character, without the context rule of final sigma.
 std::string Normalised(std::string_view text) {
-  UErrorCode error = U_ZERO_ERROR;
-  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(error);
-  OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
-  const auto piece = icu::StringPiece(text.data(), static_cast<int32_t>(text.size()));
-  const icu::UnicodeString composed = nfc->normalize(icu::UnicodeString::fromUTF8(piece), error);
-  OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
+  const icu::UnicodeString composed = InForm(icu::Normalizer2::getNFCInstance, Utf16(text));
   std::string lower;
   for (int32_t i = 0; i < composed.length(); i = composed.moveIndex32(i, 1)) {
     icu::UnicodeString(composed.char32At(i)).toLower(icu::Locale::getRoot()).toUTF8String(lower);
@@ -240,8 +228,7 @@ std::vector<std::string> ClipTokenizer::SplitWords(const std::string& text) cons
 
 std::vector<std::string> ClipTokenizer::WordsOf(std::string_view normal) {
   std::vector<std::string> words;
-  const icu::UnicodeString text = icu::UnicodeString::fromUTF8(
-      icu::StringPiece(normal.data(), static_cast<int32_t>(normal.size())));
+  const icu::UnicodeString text = Utf16(normal);
   for (int32_t start = 0; start < text.length();) {
     if (KindOf(text.char32At(start)) == Kind::kSpace) {
       start = text.moveIndex32(start, 1);

@@ -105,10 +105,10 @@ absl::StatusOr<const Pipeline*> PipelineNamedBy(const Json& index) {
 absl::Status CheckTransformer(const Pipeline& pipeline, const std::string& config_json) {
   const Json config = ParseJson(config_json);
   for (const std::string& key : pipeline.transformer_without) {
-    const auto found = config.find(key);
-    if (found == config.end() || found->is_null()) continue;
+    const Json& found = MemberOf(config, key.c_str());
+    if (found.is_null()) continue;
     return absl::FailedPreconditionError(absl::StrCat("transformer/config.json: '", key, "' is ",
-                                                      found->dump(), "; a ", pipeline.class_name,
+                                                      found.dump(), "; a ", pipeline.class_name,
                                                       " is supported with null, from text alone"));
   }
   return absl::OkStatus();
@@ -203,9 +203,8 @@ std::optional<DistilledSign> DistilledBy(const fs::path& directory) {
   const DistilledSign& sign = (*pipeline)->distilled;
   const auto json = ReadConfigJson(directory / sign.file);
   if (!json.ok()) return std::nullopt;
-  const auto found = json->find(sign.key);
-  return found != json->end() && *found == Json::parse(sign.value) ? std::optional(sign)
-                                                                   : std::nullopt;
+  return MemberOf(*json, sign.key.c_str()) == Json::parse(sign.value) ? std::optional(sign)
+                                                                      : std::nullopt;
 }
 
 absl::StatusOr<WeightFiles> OpenComponentWeights(const DiffusersComponent& component) {

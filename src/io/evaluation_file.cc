@@ -121,12 +121,10 @@ std::optional<EvaluationFailure> EvaluationFailureAt(const fs::path& run_dir, in
   const auto text = ReadFile(SampleDirectory(run_dir, step) / kFailed, kWordsBytesMax);
   if (!text.ok()) return std::nullopt;
   const auto json = ParseJson(*text);
-  if (!json.is_object()) return std::nullopt;
-  const auto reason = json.find("reason");
-  if (reason == json.end() || !reason->is_string()) return std::nullopt;
-  EvaluationFailure failure{.step = step, .reason = reason->get<std::string>(), .missed = {}};
-  const auto missed = json.find("missed");
-  for (const auto& setting : missed == json.end() ? nlohmann::json::array() : *missed) {
+  const auto& reason = MemberOf(json, "reason");
+  if (!reason.is_string()) return std::nullopt;
+  EvaluationFailure failure{.step = step, .reason = reason.get<std::string>(), .missed = {}};
+  for (const auto& setting : MemberOf(json, "missed")) {
     if (setting.is_string()) failure.missed.push_back(setting.get<std::string>());
   }
   return failure;

@@ -109,12 +109,12 @@ constexpr char kShiftTerminal[] = "shift_terminal";
 
 // A number of the scheduler's config, `absent` if there is none.
 absl::StatusOr<double> PositiveOr(const Json& config, const char* key, double absent) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return absent;
-  const double value = found->is_number() ? found->get<double>() : 0;
+  const Json& found = MemberOf(config, key);
+  if (found.is_null()) return absent;
+  const double value = found.is_number() ? found.get<double>() : 0;
   if (value > 0 && value <= kNumberMax) return value;
   return absl::DataLossError(
-      absl::StrCat("scheduler_config.json: ", key, " is not a positive number: ", found->dump()));
+      absl::StrCat("scheduler_config.json: ", key, " is not a positive number: ", found.dump()));
 }
 
 absl::StatusOr<double> DynamicShiftOf(const Json& config, int64_t image_tokens) {
@@ -132,8 +132,8 @@ absl::StatusOr<double> DynamicShiftOf(const Json& config, int64_t image_tokens) 
 }
 
 bool IsDynamic(const Json& config) {
-  const auto dynamic = config.find("use_dynamic_shifting");
-  return dynamic != config.end() && !dynamic->is_null() && *dynamic != false;
+  const Json& dynamic = MemberOf(config, "use_dynamic_shifting");
+  return !dynamic.is_null() && dynamic != false;
 }
 
 // compute_empirical_mu of diffusers' FLUX.2 pipelines: a line through 10 and 200 steps, each of

@@ -3,7 +3,6 @@
 
 #include <unicode/brkiter.h>
 #include <unicode/locid.h>
-#include <unicode/unistr.h>
 
 #include <algorithm>
 #include <charconv>
@@ -128,12 +127,6 @@ constexpr size_t kGraphemeBytesMax = 6;  // From here on a grapheme is taken apa
 
 size_t OffsetOf(uint32_t unit) { return size_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
 uint32_t LabelOf(uint32_t unit) { return unit & (0x80000000u | 0xffu); }
-
-std::string PieceUtf8(const icu::UnicodeString& text) {
-  std::string out;
-  text.toUTF8String(out);
-  return out;
-}
 
 using Json = nlohmann::json;
 
@@ -305,6 +298,27 @@ absl::StatusOr<std::optional<Result>> Read(const std::filesystem::path& director
 
 }  // namespace
 
+icu::UnicodeString Utf16(std::string_view text) {
+  return icu::UnicodeString::fromUTF8(
+      icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
+}
+
+std::string Utf8(const icu::UnicodeString& text) {
+  std::string out;
+  text.toUTF8String(out);
+  return out;
+}
+
+icu::UnicodeString InForm(const icu::Normalizer2* (*form)(UErrorCode& error),
+                          const icu::UnicodeString& text) {
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::Normalizer2* const normalizer = form(error);
+  OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
+  icu::UnicodeString result = normalizer->normalize(text, error);
+  OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
+  return result;
+}
+
 absl::StatusOr<SpieceModel> ParseSpieceModel(std::string_view bytes, const std::string& name) {
   SpieceModel model;
   Fields fields(bytes);
@@ -367,8 +381,7 @@ std::optional<std::string_view> Charsmap::Find(std::string_view key) const {
 }
 
 std::string Charsmap::Normalised(std::string_view text) const {
-  const auto piece = icu::StringPiece(text.data(), static_cast<int32_t>(text.size()));
-  const icu::UnicodeString source = icu::UnicodeString::fromUTF8(piece);
+  const icu::UnicodeString source = Utf16(text);
   UErrorCode error = U_ZERO_ERROR;
   const std::unique_ptr<icu::BreakIterator> graphemes(
       icu::BreakIterator::createCharacterInstance(icu::Locale::getRoot(), error));
@@ -377,7 +390,7 @@ std::string Charsmap::Normalised(std::string_view text) const {
   std::string result;
   for (int32_t start = 0, end = graphemes->next(); end != icu::BreakIterator::DONE;
        start = end, end = graphemes->next()) {
-    const std::string grapheme = PieceUtf8(source.tempSubStringBetween(start, end));
+    const std::string grapheme = Utf8(source.tempSubStringBetween(start, end));
     if (grapheme.size() < kGraphemeBytesMax) {
       if (const auto replacement = Find(grapheme); replacement.has_value()) {
         result += *replacement;
@@ -385,7 +398,7 @@ std::string Charsmap::Normalised(std::string_view text) const {
       }
     }
     for (int32_t i = start; i < end; i = source.moveIndex32(i, 1)) {
-      const std::string character = PieceUtf8(icu::UnicodeString(source.char32At(i)));
+      const std::string character = Utf8(icu::UnicodeString(source.char32At(i)));
       result += Find(character).value_or(character);
     }
   }

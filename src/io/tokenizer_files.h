@@ -2,6 +2,9 @@
 // The files of a tokenizer's directory that all kinds of tokenizers read.
 #pragma once
 
+#include <unicode/normalizer2.h>
+#include <unicode/unistr.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -118,6 +121,13 @@ class AddedTokens {
  private:
   std::map<char, std::vector<AddedToken>> by_first_;  // Longest first.
 };
+
+// Text for ICU, which counts in units of UTF-16, and back. Malformed UTF-8 becomes U+FFFD.
+icu::UnicodeString Utf16(std::string_view text);
+std::string Utf8(const icu::UnicodeString& text);
+// The text in a normal form: icu::Normalizer2::getNFCInstance and the like.
+icu::UnicodeString InForm(const icu::Normalizer2* (*form)(UErrorCode& error),
+                          const icu::UnicodeString& text);
 
 // tokenizer.json: a tokenizer in one file, as the tokenizers library saves it. transformers 5
 // writes this file alone, and reads it before any other where it is there.

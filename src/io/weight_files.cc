@@ -22,11 +22,10 @@ constexpr uint64_t kIndexBytesMax = 64 << 20;
 absl::StatusOr<std::map<std::string, std::string>> ReadWeightMap(const fs::path& path) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kIndexBytesMax));
   const Json index = ParseJson(text);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    return absl::DataLossError("no weight_map: " + path.string());
-  }
+  const Json& map = MemberOf(index, "weight_map");
+  if (!map.is_object()) return absl::DataLossError("no weight_map: " + path.string());
   std::map<std::string, std::string> shards;
-  for (const auto& [tensor, file] : index["weight_map"].items()) {
+  for (const auto& [tensor, file] : map.items()) {
     // A plain file name: a shard must not lead out of the directory.
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
       return absl::DataLossError(

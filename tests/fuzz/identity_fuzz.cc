@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/ids.h"
 #include "base/trace.h"
-#include "base/worker_id.h"
 #include "rpc/access.h"
 #include "rpc/identity.h"
 #include "tests/fuzz/bytes_input.h"

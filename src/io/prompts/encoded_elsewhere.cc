@@ -31,10 +31,8 @@ constexpr Taken kTaken[] = {
 
 absl::StatusOr<int64_t> WidthOf(const DiffusersComponent& transformer, const char* key) {
   const auto config = ParseJson(transformer.config_json);
-  const auto found = config.find(key);
-  if (found != config.end() && found->is_number_integer() && found->get<int64_t>() > 0) {
-    return found->get<int64_t>();
-  }
+  const auto& width = MemberOf(config, key);
+  if (width.is_number_integer() && width.get<int64_t>() > 0) return width.get<int64_t>();
   return absl::FailedPreconditionError(absl::StrCat(
       (transformer.directory / "config.json").string(), ": '", key, "' is no positive number"));
 }

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
-#include <unicode/normalizer2.h>
-#include <unicode/unistr.h>
 
 #include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status_macros.h"
 #include "core/reward/html_text.h"
 #include "io/prompts/text_parts.h"
@@ -36,20 +33,6 @@ bool IsSpace(UChar32 c) {
          c == 0x205f || c == 0x3000;
 }
 
-const icu::Normalizer2& Normalizer(const icu::Normalizer2* (*instance)(UErrorCode&)) {
-  UErrorCode error = U_ZERO_ERROR;
-  const icu::Normalizer2* const normalizer = instance(error);
-  OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
-  return *normalizer;
-}
-
-icu::UnicodeString Normalised(const icu::Normalizer2& normalizer, const icu::UnicodeString& text) {
-  UErrorCode error = U_ZERO_ERROR;
-  icu::UnicodeString result = normalizer.normalize(text, error);
-  OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
-  return result;
-}
-
 // A character as ftfy leaves it.
 icu::UnicodeString Plain(UChar32 c) {
   static constexpr UChar32 kLongSAndT = 0xfb05, kModifierApostrophe = 0x2bc;
@@ -59,18 +42,7 @@ icu::UnicodeString Plain(UChar32 c) {
   if (c == kLongSAndT) return icu::UnicodeString(UChar32{0x17f}).append(UChar32{'t'});
   if (c == kWideSpace) return {UChar32{' '}};
   if (!IsLigature(c) && (c < kFirstWide || c > kLastWide)) return {c};
-  return Normalised(Normalizer(icu::Normalizer2::getNFKCInstance), icu::UnicodeString(c));
-}
-
-icu::UnicodeString Utf16(std::string_view text) {
-  return icu::UnicodeString::fromUTF8(
-      icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
-}
-
-std::string Utf8(const icu::UnicodeString& text) {
-  std::string out;
-  text.toUTF8String(out);
-  return out;
+  return InForm(icu::Normalizer2::getNFKCInstance, icu::UnicodeString(c));
 }
 
 icu::UnicodeString Repaired(const icu::UnicodeString& text) {
@@ -79,7 +51,7 @@ icu::UnicodeString Repaired(const icu::UnicodeString& text) {
     const UChar32 c = text.char32At(i);
     if (!IsControl(c)) plain += Plain(c);
   }
-  return Normalised(Normalizer(icu::Normalizer2::getNFCInstance), plain);
+  return InForm(icu::Normalizer2::getNFCInstance, plain);
 }
 
 constexpr int64_t kWidth =

@@ -107,8 +107,8 @@ TokenCounter CounterOf(T5Side side, int64_t t5_length) {
 absl::Status CheckT5Width(const T5Side& t5, const DiffusersComponent& transformer, const char* key,
                           int64_t width) {
   const auto config = ParseJson(transformer.config_json);
-  const auto found = config.find(key);
-  if (found != config.end() && found->is_number_integer()) width = found->get<int64_t>();
+  if (const auto& said = MemberOf(config, key); said.is_number_integer())
+    width = said.get<int64_t>();
   if (t5.params.d_model == width) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(t5.component.directory.filename().string(),
                                                     "'s d_model is not the transformer's ", key,

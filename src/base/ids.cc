@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/worker_id.h"
+#include "base/ids.h"
 
 #include <algorithm>
 #include <cstddef>
