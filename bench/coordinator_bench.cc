@@ -96,7 +96,7 @@ class Steps {
         groups_(groups),
         prompts_(prompts),
         committed_(std::move(committed)) {
-    coordinator_.Published(PolicyVersion(0), LearnerStep(0));
+    coordinator_.published().Add(PolicyVersion(0), LearnerStep(0));
     for (; planned_ < kStepsAhead; ++planned_) Plan();
     thread_ = std::thread([this] {
       for (uint64_t step = 0; !over_;) {

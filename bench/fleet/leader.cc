@@ -85,7 +85,7 @@ class Leader {
     rpc::AnnounceReady("leader", (*server)->endpoint(), "-");
     absl::Status status = ranks_.AwaitAll(kJoinMax);
     if (status.ok()) {
-      coordinator_.Published(PolicyVersion(0), LearnerStep(0));
+      coordinator_.published().Add(PolicyVersion(0), LearnerStep(0));
       service_.SetRegistration(Registration(load_, (*server)->endpoint(), ranks_));
       for (uint64_t ahead = 0; ahead < load_.ahead; ++ahead) Plan(step_ + ahead);
     }
@@ -166,9 +166,9 @@ class Leader {
     return static_cast<uint64_t>(bytes);
   }
 
-  void Note() const {
+  void Note() {
     std::map<std::string, double> counts;
-    coordinator_.AddCounts(counts);
+    coordinator_.events().AddCounts(counts);
     auto file = AppendFile::Open(StepsFile(load_));
     OXBOW_CHECK(file.ok()) << file.status();
     OXBOW_CHECK(file->Append(absl::StrCat(

@@ -418,7 +418,7 @@ absl::Status LearnerProcess::TryGrey(std::vector<int64_t> shape) {
   progress_->Enter("rewards");
   const absl::Status status = CheckRewards(
       *rewards_, setup_.held_out.empty() ? setup_.train : setup_.held_out, grey,
-      [this](const std::string& why) { coordinator_->NoteFailure(kRewardCheck, why); });
+      [this](const std::string& why) { coordinator_->events().NoteFailure(kRewardCheck, why); });
   progress_->Enter("plan");
   return status;
 }

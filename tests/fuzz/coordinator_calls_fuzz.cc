@@ -72,7 +72,7 @@ class Learner {
             coordinator_, [this](v1::StatusResponse& status) { progress_.FillStatus(status); },
             Registration(), [](const std::string&) {}, nullptr, fuzz::NoThreads()),
         sink_(coordinator_, budget_, Rules(), metrics_, fuzz::NoThreads()) {
-    coordinator_.Published(PolicyVersion(0), LearnerStep(0));
+    coordinator_.published().Add(PolicyVersion(0), LearnerStep(0));
     coordinator_.Plan(PlanOf(0));
   }
   ~Learner() {
@@ -211,7 +211,7 @@ class Learner {
     (void)coordinator_.TakePlanned(LearnerStep(step_));
     coordinator_.Commit(LearnerStep(step_));
     ++step_;
-    coordinator_.Published(PolicyVersion(step_), LearnerStep(step_));
+    coordinator_.published().Add(PolicyVersion(step_), LearnerStep(step_));
     coordinator_.Plan(PlanOf(step_));
   }
 

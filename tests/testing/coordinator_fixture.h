@@ -195,7 +195,7 @@ class CoordinatorServiceTest : public ::testing::Test {
             [](const std::string& worker) { return worker == "mute" ? "" : worker + ":1"; }),
         sink_(coordinator_, budget_, Rules(), metrics_),
         server_(*rpc::Server::Start({}, {&service_, &sink_})) {
-    coordinator_.Published(PolicyVersion(0), LearnerStep(0));
+    coordinator_.published().Add(PolicyVersion(0), LearnerStep(0));
     coordinator_.Plan(PlanOf(0));
   }
   ~CoordinatorServiceTest() override { server_->Shutdown(absl::Seconds(1)); }

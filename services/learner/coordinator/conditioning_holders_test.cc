@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/learner/coordinator/conditioning_holders.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "services/learner/coordinator/leasing.h"
 
 namespace oxbow::learner {
 namespace {

@@ -51,7 +51,7 @@ TEST_F(CoordinatorServiceTest, AGroupIsSampledWithTheWindowItWasPlannedWith) {
   StepPlan plan = PlanOf(1);
   for (PlannedGroup& group : plan.groups) group.sde = {false, true, false};
   coordinator_.Plan(plan);
-  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  coordinator_.published().Add(PolicyVersion(2), LearnerStep(1));
   const auto answer = [&](const std::function<void(v1::Trajectory&)>& change) {
     worker.Credit(2, 1);
     const v1::Lease lease = worker.Next().lease();
@@ -111,7 +111,7 @@ TEST_F(CoordinatorServiceTest, AGroupThatCannotBeScoredDropsItsSamplesInTheEnd) 
   WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 2);
   for (int i = 0; i < 2; ++i) worker.Insert(worker.Result(worker.Next().lease(), 0));
-  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  coordinator_.published().Add(PolicyVersion(2), LearnerStep(1));
   coordinator_.Plan(plan);
   for (uint32_t failure = 0; failure < Quarantine::kFailuresMax; ++failure) {
     worker.Credit(2, 1);
@@ -132,7 +132,7 @@ TEST_F(CoordinatorServiceTest, AGroupThatCannotBeScoredDropsItsSamplesInTheEnd) 
   ASSERT_EQ(status.quarantined_size(), 1);
   EXPECT_EQ(status.quarantined(0).text(), "text 7");
   EXPECT_THAT(status.quarantined(0).reason(), ::testing::HasSubstr("CUDA out of memory"));
-  EXPECT_EQ(coordinator_.unscored_reason(), "reward of sample 1: CUDA out of memory");
+  EXPECT_EQ(coordinator_.events().unscored_reason(), "reward of sample 1: CUDA out of memory");
   v1::Group group = worker.Result(lease, 2);
   group.mutable_trajectories(1)->set_reward_failed(true);
   EXPECT_EQ(worker.Insert(group).outcome(), v1::INSERT_OUTCOME_ACCEPTED);

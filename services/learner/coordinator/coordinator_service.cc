@@ -22,6 +22,7 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr int kLeaseIdsMax = 1024;  // In one request.
+constexpr size_t kNotices = 5;
 constexpr int kRegisterMethod = 0;  // Indices in service Coordinator.
 constexpr int kDeliverMethod = 4;
 
@@ -36,22 +37,18 @@ lease::Blame BlameFor(const v1::WorkRequest::Finished& finished) {
                                                       : lease::Blame::kWorker;
 }
 
-using Peers = google::protobuf::RepeatedPtrField<v1::Lease::Peer>;
-
 // Says where peers are reached, and leaves out those who are not.
-void AddEndpoints(const CoordinatorService::RelayOf& relay_of, Peers& peers) {
-  Peers named;
-  named.Swap(&peers);
-  if (relay_of == nullptr) return;
-  for (v1::Lease::Peer& peer : named) {
-    peer.set_endpoint(relay_of(peer.worker_id()));
-    if (!peer.endpoint().empty()) *peers.Add() = std::move(peer);
-  }
-}
-
 void AddEndpoints(const CoordinatorService::RelayOf& relay_of, v1::Lease& lease) {
-  AddEndpoints(relay_of, *lease.mutable_conditioning_peers());
-  if (lease.has_pictures()) AddEndpoints(relay_of, *lease.mutable_pictures()->mutable_peers());
+  const auto add = [&](auto& peers) {
+    auto named = std::exchange(peers, {});
+    if (relay_of == nullptr) return;
+    for (v1::Lease::Peer& peer : named) {
+      peer.set_endpoint(relay_of(peer.worker_id()));
+      if (!peer.endpoint().empty()) *peers.Add() = std::move(peer);
+    }
+  };
+  add(*lease.mutable_conditioning_peers());
+  if (lease.has_pictures()) add(*lease.mutable_pictures()->mutable_peers());
 }
 
 // One worker's stream. One read and one write are under way at most; the object keeps itself alive
@@ -93,8 +90,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
       if (const grpc::Status own = rpc::MayBeWorker(context_, request_.worker_id()); !own.ok()) {
         return End(own);
       }
-      worker_ = request_.worker_id();
-      status = coordinator_.Open(*this, worker_, request_.process());
+      status = coordinator_.Open(*this, request_.worker_id(), request_.process());
       if (!status.ok()) return End(rpc::ToGrpc(status));
       open_ = true;
     }
@@ -130,7 +126,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
                                   FirstPart(request_.renew().waiting_for(), kReasonBytesMax));
       }
       case v1::WorkRequest::kFinished:
-        if (request_.finished().discarded()) coordinator_.CountUndelivered();
+        if (request_.finished().discarded()) coordinator_.events().Discarded();
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
                                    FirstPart(request_.finished().failure(), kReasonBytesMax),
                                    BlameFor(request_.finished()));
@@ -148,15 +144,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
 
   // By the reader alone, once: nothing is read afterwards. The status follows a write under way.
   void End(const grpc::Status& status) {
-    if (open_) {
-      coordinator_.Close(*this, goodbye_);
-      // At the end of the learner nobody needs to say it.
-      if (goodbye_ || coordinator_.draining()) {
-        OXBOW_LOG(Info) << "worker left" << Field("worker", worker_);
-      } else {
-        OXBOW_LOG(Warning) << "worker left without a goodbye" << Field("worker", worker_);
-      }
-    }
+    if (open_) coordinator_.Close(*this, goodbye_);
     absl::MutexLock lock(&mutex_);
     ended_ = true;
     status_ = status;
@@ -168,10 +156,9 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
   const uint64_t epoch_;
   grpc::CallbackServerContext* const context_;  // Null in tests; gRPC's until OnDone.
   std::shared_ptr<Session> self_;
-  v1::WorkRequest request_;  // The reader's, as are the three below.
+  v1::WorkRequest request_;  // The reader's, as are the two below.
   bool open_ = false;
   bool goodbye_ = false;
-  std::string worker_;
   absl::Mutex mutex_;
   v1::WorkResponse response_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
@@ -210,6 +197,11 @@ CoordinatorService::~CoordinatorService() {
   ticker_.join();
 }
 
+uint64_t CoordinatorService::epoch() {
+  absl::MutexLock lock(&mutex_);
+  return registration_.epoch();
+}
+
 void CoordinatorService::SetRegistration(v1::RegisterResponse registration) {
   absl::MutexLock lock(&mutex_);
   registration_ = std::move(registration);
@@ -244,36 +236,27 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
 absl::Status CoordinatorService::Speaks(const v1::RegisterRequest& request) {
   const std::string worker = absl::StrCat("worker ", request.worker_id());
   const std::string version = FirstPart(request.version(), kReasonBytesMax);
-  const std::string key = absl::StrCat(request.protocol(), " ", version);
   const absl::Status status =
       rpc::CheckRevision(worker, request.protocol(), version, "the learner");
-  if (!status.ok()) {
-    coordinator_.Notice(key, std::string(status.message()));
-  } else if (const auto other = rpc::OtherBuildText(worker, version, "the learner");
-             !other.empty()) {
-    coordinator_.Notice(key, other);
+  const std::string text = status.ok() ? rpc::OtherBuildText(worker, version, "the learner")
+                                       : std::string(status.message());
+  absl::MutexLock lock(&mutex_);
+  if (!text.empty() && notices_.size() < kNotices &&
+      notices_.emplace(absl::StrCat(request.protocol(), " ", version), text).second) {
+    OXBOW_LOG(Warning) << "notice" << Field("text", text);
   }
   return status;
 }
 
 grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::Work(
     grpc::CallbackServerContext* context) {
-  uint64_t epoch;
-  {
-    absl::MutexLock lock(&mutex_);
-    epoch = registration_.epoch();
-  }
-  const auto stream = std::make_shared<WorkStream>(coordinator_, relay_of_, epoch, context);
+  const auto stream = std::make_shared<WorkStream>(coordinator_, relay_of_, epoch(), context);
   stream->Begin();
   return stream.get();
 }
 
 // A lease that has ended is answered at once: what else comes of it is not kept.
 rpc::Handler CoordinatorService::Take(DeliverStream& stream) {
-  const auto epoch = [this] {
-    absl::MutexLock lock(&mutex_);
-    return registration_.epoch();
-  };
   v1::DeliverRequest request;
   std::optional<rpc::ComingPictures> coming;
   v1::DeliverResponse response;
@@ -292,7 +275,7 @@ rpc::Handler CoordinatorService::Take(DeliverStream& stream) {
     }
     const absl::Status added = coming->Add(request.piece());
     if (!added.ok()) {
-      coordinator_.RefusePictures(worker, lease, std::string(added.message()));
+      coordinator_.SubmitPictures(worker, lease, added);
       co_return added;
     }
     if (!coming->complete()) continue;
@@ -313,6 +296,7 @@ grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRe
     *response->mutable_buffer_endpoints() = registration_.buffer_endpoints();
     *response->mutable_reward_endpoints() = registration_.reward_endpoints();
     *response->mutable_rewards_observed() = registration_.config().reward().observed();
+    for (const auto& [key, text] : notices_) response->add_notices(text);
   }
   response->set_version(BuildVersion());
   response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -54,6 +55,7 @@ class CoordinatorService final
 
  private:
   absl::Status Speaks(const v1::RegisterRequest& request);
+  uint64_t epoch();
 
   learner::Coordinator& coordinator_;
   const std::function<void(v1::StatusResponse&)> fill_status_;
@@ -61,6 +63,8 @@ class CoordinatorService final
   const RelayOf relay_of_;
   absl::Mutex mutex_;
   v1::RegisterResponse registration_ ABSL_GUARDED_BY(mutex_);
+  // Revisions and builds that workers have and this learner has not: the first few, each once.
+  std::map<std::string, std::string> notices_ ABSL_GUARDED_BY(mutex_);
   absl::Notification ended_;
   std::thread ticker_;
   rpc::StreamRunner runner_;  // Last: it waits for the streams.

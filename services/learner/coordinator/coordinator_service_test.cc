@@ -39,7 +39,7 @@ TEST_F(CoordinatorServiceTest, NewWeightsAdmitTheNextStepAndStaleOnesDoNot) {
     EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
   }
   EXPECT_TRUE(worker.Renew(1).empty()) << "nothing but the renewal comes back: no lease is left";
-  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  coordinator_.published().Add(PolicyVersion(2), LearnerStep(1));
   worker.Credit(2, 4);
   const v1::Lease next = worker.Next().lease();
   EXPECT_EQ(next.group_id(), 2u);
@@ -52,7 +52,7 @@ TEST_F(CoordinatorServiceTest, ALeaseNamesItsConditioningAndTheWorkersThatWereLe
   StepPlan plan = PlanOf(1);
   for (PlannedGroup& group : plan.groups) group.conditioning = {"the hash", bytes};
   coordinator_.Plan(std::move(plan));
-  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  coordinator_.published().Add(PolicyVersion(2), LearnerStep(1));
   for (const char* name : {"first", "mute"}) {
     WorkerStreams idle(server_->endpoint(), name);
     idle.Credit(2, 1);
@@ -152,7 +152,7 @@ TEST_F(CoordinatorServiceTest, MixedGroupWhoseHeadCannotBeReadGoesOnWithoutIt) {
   StepPlan plan = PlanOf(1);
   plan.groups[0].kind = MixedGroup{{.entry = EntryId(9), .kept_steps = 2}};
   coordinator_.Plan(plan);
-  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  coordinator_.published().Add(PolicyVersion(2), LearnerStep(1));
   for (int failure = 0; failure < 2; ++failure) {
     worker.Credit(2, 1);
     const v1::Lease lease = worker.Next().lease();
@@ -179,7 +179,7 @@ TEST_F(CoordinatorServiceTest, NobodySamplesAWholeHead) {
   StepPlan plan = PlanOf(1);
   plan.groups[0].kind = WholeGroup{{.entry = EntryId(9), .kept_steps = 2}};
   coordinator_.Plan(plan);
-  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  coordinator_.published().Add(PolicyVersion(2), LearnerStep(1));
   worker.Credit(2, 1);
   const v1::Lease lease = worker.Next().lease();
   EXPECT_EQ(lease.group_id(), 2u);
@@ -235,7 +235,7 @@ TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason
   ASSERT_TRUE(assembler_.Take(LearnerStep(0), 2, absl::Seconds(10)).ok());
   coordinator_.TakePlanned(LearnerStep(0));
   coordinator_.Commit(LearnerStep(0));
-  coordinator_.Published(PolicyVersion(1), LearnerStep(1));
+  coordinator_.published().Add(PolicyVersion(1), LearnerStep(1));
   coordinator_.Plan(PlanOf(1));
   finish(2, 1);
   for (size_t i = 0; i < 8; ++i) {

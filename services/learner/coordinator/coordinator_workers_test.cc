@@ -83,7 +83,7 @@ TEST_F(CoordinatorServiceTest, OnlyItsHolderEndsALease) {
 TEST_F(CoordinatorServiceTest, CreditBeyondWhatAWorkerMayHoldIsCut) {
   WorkerStreams greedy(server_->endpoint(), "greedy");
   for (uint64_t step = 1; step <= 40; ++step) coordinator_.Plan(PlanOf(step));
-  coordinator_.Published(PolicyVersion(99), LearnerStep(40));
+  coordinator_.published().Add(PolicyVersion(99), LearnerStep(40));
   greedy.Credit(99, 1'000'000);
   for (uint32_t i = 0; i < Spec().credit_max; ++i) EXPECT_TRUE(greedy.Next().has_lease());
   EXPECT_THAT(greedy.Renew(1), IsEmpty()) << "the next message is the answer, not a lease";
@@ -137,7 +137,8 @@ TEST_F(CoordinatorServiceTest, AWorkerOfAnotherRevisionIsRefusedInOneLineAndSeen
   EXPECT_EQ(enter("c", 0, "").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_TRUE(enter("d", kProtocolRevision, "98.0").ok()) << "another build is a warning";
   EXPECT_TRUE(enter("e", kProtocolRevision, OXBOW_VERSION).ok());
-  const v1::StatusResponse status = StatusOf(coordinator_);
+  v1::StatusResponse status;
+  EXPECT_TRUE(service_.Status(nullptr, nullptr, &status).ok());
   EXPECT_THAT(status.notices(), ElementsAre(HasSubstr("worker c speaks"),
                                             HasSubstr("worker d is oxbow 98.0, the learner oxbow"),
                                             HasSubstr("worker a (oxbow 99.1) speaks revision")));

@@ -66,6 +66,10 @@ class Inserting {
 
   Answer TakeHeader(v1::Group header) {
     group_ = std::move(header);
+    worker_ = group_.worker_id();
+    samples_ = group_.trajectories_size();
+    ack_.set_group_id(group_.group_id());
+    ack_.set_lease_id(group_.lease_id());
     held_ = {};
     credit_ = {};
     chunks_.reset();
@@ -114,7 +118,7 @@ class Inserting {
     chunks_.reset();
     held_ = {};
     credit_ = {};
-    receiver_.Refuse(LeaseId(group_.lease_id()), group_.worker_id(), std::string(status.message()));
+    receiver_.Refuse(LeaseId(ack_.lease_id()), worker_, std::string(status.message()));
     return Acknowledge(v1::INSERT_OUTCOME_INVALID, std::string(status.message()), 0);
   }
 
@@ -126,11 +130,9 @@ class Inserting {
           std::move(bytes[static_cast<size_t>(i)]));
     }
     const uint64_t size = held_.bytes();
-    const v1::Group identity = Identity();
     std::string error;
     const v1::InsertOutcome outcome = receiver_.Submit(
         {.group = std::move(group_), .attempt = 0, .bytes = std::move(held_)}, error);
-    group_ = identity;
     held_ = {};
     if (outcome == v1::INSERT_OUTCOME_UNSPECIFIED) {
       return absl::UnavailableError(absl::StrCat("not decided, send again: ", error));
@@ -138,42 +140,28 @@ class Inserting {
     return Acknowledge(outcome, error, size);
   }
 
-  v1::Group Identity() const {
-    v1::Group identity;
-    identity.set_group_id(group_.group_id());
-    identity.set_lease_id(group_.lease_id());
-    identity.set_worker_id(group_.worker_id());
-    for (int i = 0; i < group_.trajectories_size(); ++i) identity.add_trajectories();
-    return identity;
-  }
-
   v1::InsertResponse Acknowledge(v1::InsertOutcome outcome, const std::string& error,
                                  uint64_t bytes) {
     v1::InsertResponse response;
     v1::InsertResponse::Ack& ack = *response.mutable_ack();
-    ack.set_group_id(group_.group_id());
-    ack.set_lease_id(group_.lease_id());
+    ack = ack_;
     ack.set_outcome(outcome);
     ack.set_error(error);
-    for (int i = 0; i < group_.trajectories_size(); ++i) ack.add_trajectories(outcome);
+    for (int i = 0; i < samples_; ++i) ack.add_trajectories(outcome);
     static constexpr const char* kNames[] = {"",       "accepted", "duplicate",
                                              "fenced", "invalid",  "superseded"};
     metrics_.ResultReceived(kNames[outcome], bytes);
-    if (outcome == v1::INSERT_OUTCOME_ACCEPTED || outcome == v1::INSERT_OUTCOME_DUPLICATE) {
-      OXBOW_LOG(Debug) << "result taken" << Field("group", group_.group_id())
-                       << Field("lease", group_.lease_id()) << Field("worker", group_.worker_id())
-                       << Field("outcome", kNames[outcome]) << Field("bytes", bytes);
-    }
-    if (outcome == v1::INSERT_OUTCOME_FENCED || outcome == v1::INSERT_OUTCOME_SUPERSEDED) {
-      OXBOW_LOG(Info) << "late result refused" << Field("group", group_.group_id())
-                      << Field("lease", group_.lease_id()) << Field("worker", group_.worker_id())
-                      << Field("outcome", kNames[outcome]);
-    }
-    if (outcome == v1::INSERT_OUTCOME_INVALID) {
-      OXBOW_LOG(Warning) << "result refused" << Field("group", group_.group_id())
-                         << Field("lease", group_.lease_id()) << Field("worker", group_.worker_id())
-                         << Field("reason", error);
-    }
+    const bool invalid = outcome == v1::INSERT_OUTCOME_INVALID;
+    const bool late =
+        outcome == v1::INSERT_OUTCOME_FENCED || outcome == v1::INSERT_OUTCOME_SUPERSEDED;
+    const LogLevel level = invalid ? LogLevel::kWarning : late ? LogLevel::kInfo : LogLevel::kDebug;
+    const auto text = invalid ? "result refused" : late ? "late result refused" : "result taken";
+    if (!LogEnabled(level)) return response;
+    LogEvent line(level, __FILE__, __LINE__);
+    line << text << Field("group", ack.group_id()) << Field("lease", ack.lease_id())
+         << Field("worker", worker_)
+         << (invalid ? Field("reason", error) : Field("outcome", kNames[outcome]));
+    if (!invalid && !late) line << Field("bytes", bytes);
     return response;
   }
 
@@ -183,6 +171,9 @@ class Inserting {
   ByteBudget::Hold credit_;  // Granted but unused.
   ByteBudget::Hold held_;    // Used by the group being assembled.
   v1::Group group_;
+  std::string worker_;  // The group's, as are the two below.
+  int samples_ = 0;
+  v1::InsertResponse::Ack ack_;
   std::optional<rpc::ChunkAssembler> chunks_;  // Empty: chunks belong to a refused group.
   std::vector<std::string> latents_;           // That came with the header, by trajectory.
 };

@@ -7,8 +7,8 @@
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "rpc/server.h"
 #include "rpc/stream.h"
+#include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/coordinator/group_check.h"
-#include "services/learner/coordinator/result_receiver.h"
 #include "services/learner/record/learner_metrics.h"
 
 namespace oxbow::learner {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds finished groups until all groups of their learner step have arrived.
-//
-// A mixed group arrives with its tail only; the learner has its head. Thread-safe.
+// Finished groups: the interface that receives each, and the wait until all groups of their learner
+// step have arrived. A mixed group arrives with its tail only; the learner has its head.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include "base/byte_budget.h"
 #include "base/ids.h"
 #include "oxbow/v1/common.pb.h"
+#include "oxbow/v1/experience_sink.pb.h"
 
 namespace oxbow::learner {
 
@@ -26,6 +26,21 @@ struct ReceivedGroup {
   ByteBudget::Hold bytes;  // Part of the sink's budget, until destruction.
 };
 
+// Receives groups that have arrived completely, and decides whether they count. Thread-safe.
+class ResultReceiver {
+ public:
+  virtual ~ResultReceiver() = default;
+
+  // Checks a group, fences it by its lease, and keeps it. `error` says why a group is INVALID.
+  // UNSPECIFIED: it could not be decided, and the worker should send the group again.
+  virtual v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) = 0;
+
+  // Reports that a result of `worker` was malformed before it was complete: its lease has failed,
+  // if it is this worker's.
+  virtual void Refuse(LeaseId lease, const std::string& worker, const std::string& reason) = 0;
+};
+
+// Thread-safe.
 class GroupAssembler {
  public:
   // Adds an accepted group. Each group is added once: leases ensure that.

@@ -1,18 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that a group which came over the wire is what was asked for. Pure; each refusal says why.
+// Checks that a group which came over the wire is what was asked for, and made with weights that
+// may make it. Each refusal says why.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "base/ids.h"
 #include "core/flow/window.h"
 #include "oxbow/v1/common.pb.h"
-#include "services/learner/coordinator/published_versions.h"
 #include "services/learner/plan/step_plan.h"
 
 namespace oxbow::learner {
+
+// The weights that are published, and the groups that they may sample. With the weights after L_V
+// committed steps, a group of learner step s is within the staleness budget S if s <= L_V + S.
+// Thread-safe.
+class PublishedVersions {
+ public:
+  explicit PublishedVersions(uint64_t staleness_max) : staleness_max_(staleness_max) {}
+
+  // Adds a version, made after `committed` steps. Forgets versions that are so old that no result
+  // made with them is wanted.
+  void Add(PolicyVersion version, LearnerStep committed);
+
+  // Nothing if the version is unknown or forgotten.
+  std::optional<LearnerStep> StepOf(PolicyVersion version) const;
+  // Whether a group of `step` may be sampled with this version. False for unknown versions.
+  bool Serves(PolicyVersion version, LearnerStep step) const;
+  // The oldest version that serves `step`, or the newest if none does; 0 before the first.
+  PolicyVersion OldestFor(LearnerStep step) const;
+  // 0 before the first.
+  PolicyVersion newest() const;
+
+ private:
+  const uint64_t staleness_max_;
+  mutable absl::Mutex mutex_;
+  std::map<PolicyVersion, LearnerStep> committed_ ABSL_GUARDED_BY(mutex_);
+};
 
 // The rules that every group of a run obeys.
 struct GroupRules {
@@ -23,8 +53,7 @@ struct GroupRules {
   int latents_max = 0;    // Most latents in one trajectory; 0: all T + 1.
   flow::SentLatents sent = flow::SentLatents::kTransitions;
   uint32_t group_size = 0;
-  bool in_flight_updates =
-      false;  // Weights may become newer from one step of a sample to the next.
+  bool in_flight_updates = false;  // Weights may become newer between the steps of a sample.
 
   int steps() const { return static_cast<int>(sde.size()); }
   uint64_t LatentBytes() const;    // Bytes of one latent.

@@ -2,46 +2,108 @@
 #include "services/learner/coordinator/picture_leases.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace oxbow::learner {
 namespace {
 
 constexpr size_t kPeers = 2;  // Workers that a lease names as sources of the weights.
 
-lease::LeaseTable::Options RulesOf(const lease::LeaseTable::Options& groups, uint64_t first_lease,
-                                   uint64_t units) {
-  return {.epoch = groups.epoch,
-          .first_lease = first_lease,
-          .groups_per_step = units,
-          .lease_time = groups.lease_time,
-          .failures_max = groups.failures_max,
-          .backoff_first = groups.backoff_first,
-          .backoff_max = groups.backoff_max,
-          .stragglers = groups.stragglers,
-          .ages = groups.ages};
-}
-
 }  // namespace
 
-PictureLeases::PictureLeases(const lease::LeaseTable::Options& rules, uint64_t earlier,
-                             const Clock& clock, const lease::WorkerBook& workers,
-                             std::vector<v1::Lease::Pictures> units,
-                             std::shared_ptr<DrawnPictures> results)
-    : lease_time_(rules.lease_time),
-      table_(RulesOf(rules, kFirst + earlier, units.size()), clock, &workers),
-      units_(std::move(units)),
-      results_(std::move(results)) {
-  table_.Plan(LearnerStep(0));  // They are all of one step, which any weights serve.
+absl::Status DrawnPictures::Check(const std::vector<Frames>& pictures) {
+  absl::MutexLock lock(&mutex_);
+  for (const Frames& frames : pictures) {
+    const Image8& first = frames.front();
+    const bool sized = size_.height > 0;
+    if (sized && (frames.size() != size_.frames || first.height != size_.height ||
+                  first.width != size_.width)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a picture of ", frames.size(), " frames of ", first.height, " x ", first.width,
+          " pixels, not ", size_.frames, " of ", size_.height, " x ", size_.width));
+    }
+    const int channels = channels_ > 0 ? channels_ : pictures.front().front().channels;
+    if (first.channels != channels) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a picture of ", first.channels, " channels, not ", channels));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void DrawnPictures::Add(size_t lease, std::vector<Frames> pictures) {
+  absl::MutexLock lock(&mutex_);
+  OXBOW_CHECK(leases_.at(lease).empty() && !pictures.empty()) << "pictures of lease " << lease;
+  channels_ = pictures.front().front().channels;
+  leases_[lease] = std::move(pictures);
+  ++here_;
+}
+
+void DrawnPictures::End(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  ended_.Update(why);
+}
+
+absl::StatusOr<std::vector<DrawnPictures::Frames>> DrawnPictures::Await() {
+  absl::MutexLock lock(&mutex_);
+  const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return here_ == leases_.size() || !ended_.ok();
+  };
+  mutex_.Await(absl::Condition(&over));
+  if (!ended_.ok()) return ended_;
+  std::vector<Frames> all;
+  for (std::vector<Frames>& pictures : leases_) {
+    std::move(pictures.begin(), pictures.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+PictureLeases::PictureLeases(const lease::LeaseTable::Options& rules, const Clock& clock,
+                             const lease::WorkerBook& workers)
+    : rules_(rules), clock_(clock), workers_(workers) {
+  rules_.first_lease = kFirst;
+  rules_.first_step = LearnerStep(0);
+  rules_.groups_per_step = 1;
+  rules_.dynamic_sampling_max = 0;
+  rules_.staleness_max = 0;
+  table_.emplace(rules_, clock_, &workers_);
+}
+
+std::vector<lease::LeaseGrant> PictureLeases::Begin(std::vector<v1::Lease::Pictures> units,
+                                                    std::shared_ptr<DrawnPictures> results) {
+  std::vector<lease::LeaseGrant> ended;
+  for (const auto& [id, live] : table_->state().live) ended.push_back(live.grant);
+  rules_.first_lease = table_->state().leases_granted;
+  rules_.groups_per_step = std::max(units.size(), size_t{1});
+  table_.emplace(rules_, clock_, &workers_);
+  if (!units.empty()) {
+    ++evaluations_;
+    table_->Plan(LearnerStep(0));  // They are all of one step, which any weights serve.
+  }
+  for (v1::Lease::Pictures& unit : units) unit.set_evaluation(evaluations_);
+  units_ = std::move(units);
+  results_ = std::move(results);
+  holders_.clear();
+  return ended;
+}
+
+std::optional<v1::Lease::Pictures> PictureLeases::PicturesOf(const std::string& worker,
+                                                             LeaseId lease) const {
+  if (!table_->Holds(worker, lease)) return std::nullopt;
+  return units_.at(table_->Find(lease)->group.value);
 }
 
 v1::Lease PictureLeases::Describe(const lease::LeaseGrant& grant) {
   v1::Lease lease;
   lease.set_lease_id(grant.id.value);
   lease.set_attempt(grant.attempt);
-  lease.set_seconds(absl::ToDoubleSeconds(lease_time_));
+  lease.set_seconds(absl::ToDoubleSeconds(rules_.lease_time));
   v1::Lease::Pictures& pictures = *lease.mutable_pictures();
-  pictures = PicturesOf(grant);
+  pictures = units_.at(grant.group.value);
   for (const std::string& holder : holders_) {
     if (holder != grant.worker) pictures.add_peers()->set_worker_id(holder);
   }
@@ -51,14 +113,12 @@ v1::Lease PictureLeases::Describe(const lease::LeaseGrant& grant) {
   return lease;
 }
 
-lease::AcceptOutcome PictureLeases::Accept(const lease::LeaseGrant& grant,
-                                           std::vector<DrawnPictures::Frames> pictures,
-                                           std::optional<lease::LeaseGrant>* superseded) {
-  const lease::AcceptOutcome outcome = table_.Accept(grant.group, grant.id, superseded);
-  if (outcome == lease::AcceptOutcome::kAccepted) {
-    results_->Add(grant.group.value, std::move(pictures));
-  }
-  return outcome;
+bool PictureLeases::Accept(LeaseId lease, std::vector<DrawnPictures::Frames> pictures,
+                           std::optional<lease::LeaseGrant>& superseded) {
+  const GroupId unit = table_->Find(lease)->group;
+  if (table_->Accept(unit, lease, &superseded) != lease::AcceptOutcome::kAccepted) return false;
+  results_->Add(unit.value, std::move(pictures));
+  return true;
 }
 
 }  // namespace oxbow::learner

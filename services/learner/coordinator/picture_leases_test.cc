@@ -177,7 +177,7 @@ TEST_F(CoordinatorServiceTest, PicturesComeByCallsAndGroupsComeFirstUntilTheLear
   ASSERT_TRUE(first.has_pictures()) << "a worker with nothing else to do";
   EXPECT_THAT(first.pictures().peers(), IsEmpty());
   coordinator_.HurryPictures();
-  coordinator_.Published(PolicyVersion(1), LearnerStep(1));
+  coordinator_.published().Add(PolicyVersion(1), LearnerStep(1));
   coordinator_.Plan(PlanOf(1));
   WorkerStreams b(server_->endpoint(), "b");
   b.Credit(1, 3);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/learner/coordinator/published_versions.h"
-
 #include <gtest/gtest.h>
+
+#include "services/learner/coordinator/group_check.h"
 
 namespace oxbow::learner {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/learner/coordinator/quarantine.h"
-
 #include <gtest/gtest.h>
+
+#include "services/learner/coordinator/lease_events.h"
 
 namespace oxbow::learner {
 namespace {

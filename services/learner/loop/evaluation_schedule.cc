@@ -87,7 +87,7 @@ void EvaluationSchedule::Failed(uint64_t committed, const absl::Status& why, Num
                        << Field("error", std::string(noted.message()));
   }
   parts_.metrics.EvaluationFailed();
-  parts_.coordinator.NoteFailure("evaluation", std::string(why.message()));
+  parts_.coordinator.events().NoteFailure("evaluation", std::string(why.message()));
   OXBOW_LOG(Warning) << "evaluation failed" << Field("step", committed)
                      << Field("error", std::string(why.message()));
 }

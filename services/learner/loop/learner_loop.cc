@@ -67,8 +67,9 @@ absl::Status LearnerLoop::DrawOwed() {
 absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   const TraceScope scope(TraceOfStep(options_.sampling.run_id, step));
   OXBOW_ASSIGN_OR_RETURN(CollectedGroups collected, sampling_.Collect(step));
-  OXBOW_RETURN_IF_ERROR(unscored_.Check(
-      step, collected.received, parts_.coordinator.unscored_reason(), collected.samples_lost()));
+  OXBOW_RETURN_IF_ERROR(unscored_.Check(step, collected.received,
+                                        parts_.coordinator.events().unscored_reason(),
+                                        collected.samples_lost()));
   OXBOW_ASSIGN_OR_RETURN(std::vector<rl::Group> groups, sampling_.Build(step, collected));
   OXBOW_RETURN_IF_ERROR(disk_.PersistUnlessDrained("steps", [&] {
     return parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(),

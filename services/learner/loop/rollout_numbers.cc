@@ -94,7 +94,7 @@ void StepMeasure::Measure(LearnerStep step, const CollectedGroups& groups,
   if (numbers[metric::kTrainSamplesUnscored] > 0) NoteUnscored();
   WarnOfLostSteps(step, numbers);
   numbers[metric::kTrainRefilledGroups] = groups.refills;
-  parts_.coordinator.AddCounts(numbers);
+  parts_.coordinator.events().AddCounts(numbers);
 }
 
 // Samples, how old their weights were, and what they cost. A sample whose head was lost is none
@@ -113,7 +113,7 @@ void StepMeasure::MeasureGroups(LearnerStep step, const CollectedGroups& groups,
       uint64_t stale = 0;
       if (!trajectory.replayed() && trajectory.behaviour_version_size() > 0) {
         const auto made =
-            parts_.coordinator.StepOfVersion(PolicyVersion(trajectory.behaviour_version(0)));
+            parts_.coordinator.published().StepOf(PolicyVersion(trajectory.behaviour_version(0)));
         if (made.has_value() && made->value < step.value) stale = step.value - made->value;
         staleness.push_back(static_cast<double>(stale));
       }
@@ -183,7 +183,7 @@ void StepMeasure::MeasureBuffer(Numbers& numbers) const {
 
 // For people who look at the run, also once it has ended.
 void StepMeasure::NoteUnscored() {
-  const std::string reason = parts_.coordinator.unscored_reason();
+  const std::string reason = parts_.coordinator.events().unscored_reason();
   if (reason.empty() || reason == unscored_reason_) return;
   if (unscored_reason_.empty()) {
     parts_.progress.Notice(

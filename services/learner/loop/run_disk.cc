@@ -26,7 +26,8 @@ void RunDisk::NoteUnwritten(const std::string& what, const absl::Status& why,
                      << Field("step", committed_) << Field("pause", pause)
                      << Field("error", std::string(why.message()));
   parts_.metrics.WriteFailed(what);
-  parts_.coordinator.NoteFailure("disk", absl::StrCat(what, ": ", std::string(why.message())));
+  parts_.coordinator.events().NoteFailure("disk",
+                                          absl::StrCat(what, ": ", std::string(why.message())));
 }
 
 absl::Status RunDisk::Pause(absl::Duration pause) {

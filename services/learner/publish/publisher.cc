@@ -144,7 +144,7 @@ absl::Status Publisher::Announce(Taken& taken) {
   if (!probe.has_value()) return absl::OkStatus();  // The caller of Publish knows why.
   *snapshot.manifest.mutable_probe() = *std::move(probe);
   // The coordinator first, or a quick worker would name a version that it does not know.
-  coordinator_.Published(taken.identity.version, taken.identity.step);
+  coordinator_.published().Add(taken.identity.version, taken.identity.step);
   OXBOW_LOG(Debug) << "weights published" << Field("epoch", taken.identity.epoch)
                    << Field("policy_version", taken.identity.version)
                    << Field("sha256", HexOf(snapshot.manifest.sha256()));

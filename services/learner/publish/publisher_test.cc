@@ -76,7 +76,8 @@ TEST_F(PublisherTest, WeightsGoOutAsTheyWereWhateverTrainingDoesNext) {
   const auto watch = stub->Watch(context.get(), v1::WatchRequest());
   v1::WatchResponse told;
   ASSERT_TRUE(watch->Read(&told));
-  EXPECT_TRUE(coordinator_.StepOfVersion(PolicyVersion(1)).has_value());  // Before it is announced.
+  EXPECT_TRUE(
+      coordinator_.published().StepOf(PolicyVersion(1)).has_value());  // Before it is announced.
   EXPECT_FALSE(told.manifest().probe().digest().empty());
   for (const v1::TensorManifest& entry : told.manifest().tensors()) {
     if (entry.name() != name) continue;
@@ -108,7 +109,7 @@ TEST_F(PublisherTest, WithoutItsProbeNothingIsAnnounced) {
   for (const uint64_t version : {1, 2}) {
     EXPECT_ANY_THROW((void)publisher.Publish(PolicyVersion(version), LearnerStep(version)));
   }
-  EXPECT_FALSE(coordinator_.StepOfVersion(PolicyVersion(2)).has_value());
+  EXPECT_FALSE(coordinator_.published().StepOf(PolicyVersion(2)).has_value());
 }
 
 // Promise: Bad weights are not published. A snapshot with a value that is not finite is not
@@ -124,7 +125,7 @@ TEST_F(PublisherTest, AValueThatIsNotFiniteIsNotPublishedAndItsTensorIsNamed) {
     EXPECT_THAT(published.status().ToString(), HasSubstr(name));
   }
   publisher_.reset();  // All that was taken is out.
-  EXPECT_FALSE(coordinator_.StepOfVersion(PolicyVersion(1)).has_value());
+  EXPECT_FALSE(coordinator_.published().StepOf(PolicyVersion(1)).has_value());
   EXPECT_THAT(Scrape(), HasSubstr("oxbow_weights_withheld_total{reason=\"not_finite\"} 2\n"));
 }
 
@@ -136,8 +137,8 @@ TEST_F(PublisherTest, CollapsedWeightsAreWithheldAndCounted) {
   publisher_->Evaluated(0.2);
   EXPECT_EQ(Publish(2).status().code(), absl::StatusCode::kFailedPrecondition);
   publisher_.reset();
-  EXPECT_TRUE(coordinator_.StepOfVersion(PolicyVersion(1)).has_value());
-  EXPECT_FALSE(coordinator_.StepOfVersion(PolicyVersion(2)).has_value());
+  EXPECT_TRUE(coordinator_.published().StepOf(PolicyVersion(1)).has_value());
+  EXPECT_FALSE(coordinator_.published().StepOf(PolicyVersion(2)).has_value());
   EXPECT_THAT(Scrape(), HasSubstr("oxbow_weights_withheld_total{reason=\"reward_floor\"} 1\n"));
   EXPECT_THAT(Scrape(), Not(HasSubstr("oxbow_weights_published_timestamp_seconds 0\n")));
 }

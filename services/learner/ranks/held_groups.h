@@ -13,8 +13,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/coordinator/group_check.h"
-#include "services/learner/coordinator/result_receiver.h"
 
 namespace oxbow::learner {
 

@@ -26,7 +26,7 @@
 #include "oxbow/v1/learner_ranks.grpc.pb.h"
 #include "rpc/server.h"
 #include "rpc/stream.h"
-#include "services/learner/coordinator/result_receiver.h"
+#include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/plan/step_plan.h"
 
 namespace oxbow::learner {
