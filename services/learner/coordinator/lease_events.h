@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/trace.h"
-#include "core/lease/lease_state.h"
+#include "core/lease/lease_table.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "services/learner/record/learner_metrics.h"
 

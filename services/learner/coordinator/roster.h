@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/lease/lease_state.h"
+#include "core/lease/lease_table.h"
 #include "core/lease/worker_book.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "services/learner/coordinator/group_check.h"
