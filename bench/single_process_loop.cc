@@ -22,7 +22,7 @@
 #include "services/learner/plan/step_plan.h"
 #include "services/reward/scorer_table.h"
 #include "services/rollout/group_sampler.h"
-#include "services/rollout/reward_stage.h"
+#include "services/rollout/group_delivery.h"
 
 namespace oxbow::bench {
 

@@ -12,6 +12,7 @@
 #include "core/flow/dynamics.h"
 #include "core/flow/window.h"
 #include "core/model/policy.h"
+#include "io/tensorboard/event_writer.h"
 #include "oxbow/v1/config.pb.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "run/loaded_model.h"
@@ -65,6 +66,10 @@ absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& se
 
 // A hash of the prompts that were read, by config key: of their ids in the file's order.
 std::map<std::string, std::string> PromptDigestsOf(const RunSetup& setup);
+
+// The settings by which TensorBoard's tab of hyperparameters tells runs apart: those that people
+// tune, by their keys in a run file. All others are in the text `config` beside them.
+std::map<std::string, io::HyperParameter> HyperParametersOf(const v1::RunConfig& config);
 
 GroupRules GroupRulesOf(const RunSetup& setup);
 // Names one start of the learner: "digits-1".

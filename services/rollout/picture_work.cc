@@ -24,6 +24,8 @@ namespace {
 // The last limit of a stream that always moves.
 constexpr absl::Duration kSendAtMost = absl::Hours(1);
 
+}  // namespace
+
 absl::StatusOr<model::Conditioning> ConditioningFrom(const RunSpec& spec, const std::string& sent) {
   v1::Conditioning message;
   if (!message.ParseFromString(sent)) {
@@ -31,8 +33,6 @@ absl::StatusOr<model::Conditioning> ConditioningFrom(const RunSpec& spec, const 
   }
   return rpc::ConditioningFromProto(message, spec.architecture->conditioning());
 }
-
-}  // namespace
 
 std::vector<ReadyLease> TakePictures(std::vector<ReadyLease>& batch) {
   const auto first = std::stable_partition(batch.begin(), batch.end(), [](const ReadyLease& ready) {

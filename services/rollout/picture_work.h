@@ -31,6 +31,9 @@ struct PicturesToDraw {
   std::vector<weights::Chunk> conditioning;  // By picture: a serialised v1::Conditioning.
 };
 
+// The conditioning of a prompt as leases name it: a serialised v1::Conditioning.
+absl::StatusOr<model::Conditioning> ConditioningFrom(const RunSpec& spec, const std::string& sent);
+
 // Takes the leases of held-out pictures out of a batch.
 std::vector<ReadyLease> TakePictures(std::vector<ReadyLease>& batch);
 

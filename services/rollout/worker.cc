@@ -16,7 +16,6 @@
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
-#include "services/rollout/reward_stage.h"
 
 namespace oxbow::rollout {
 namespace {

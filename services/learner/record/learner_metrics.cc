@@ -44,7 +44,7 @@ const telemetry::Buckets kStalenessSteps = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32}
 
 }  // namespace
 
-struct LearnerMetrics::Impl {
+struct WorkMetrics::Impl {
   explicit Impl(Registry& registry) : r(registry) {}
 
   Registry& r;
@@ -70,6 +70,12 @@ struct LearnerMetrics::Impl {
   Counter& samples_unscored = Metric(r, exported::kLearnerUnscoredSamplesTotal);
   Gauge& quarantined = Metric(r, exported::kLearnerPromptsQuarantined);
   Gauge& weights_lag = Metric(r, exported::kLearnerWeightsLagVersions);
+};
+
+struct LearnerMetrics::Impl {
+  explicit Impl(Registry& registry) : r(registry) {}
+
+  Registry& r;
   Gauge& complete = Metric(r, exported::kLearnerComplete);
   Gauge& version = Metric(r, exported::kLearnerPolicyVersion);
   Gauge& published = Metric(r, exported::kLearnerPublishedVersion);
@@ -113,48 +119,50 @@ struct LearnerMetrics::Impl {
   std::map<std::string, Gauge*> numbers ABSL_GUARDED_BY(mutex);  // Gauges of `step` by key.
 };
 
-LearnerMetrics::LearnerMetrics(Registry& registry) : impl_(std::make_unique<Impl>(registry)) {}
-LearnerMetrics::~LearnerMetrics() = default;
+WorkMetrics::WorkMetrics(Registry& registry) : impl_(std::make_unique<Impl>(registry)) {}
+WorkMetrics::~WorkMetrics() = default;
 
-void LearnerMetrics::LeaseGranted() { impl_->leases.Add("granted"); }
-void LearnerMetrics::WorkerRefused() { impl_->duplicate_workers.Increment(); }
-void LearnerMetrics::WorkerRests() { impl_->worker_rests.Increment(); }
-void LearnerMetrics::WorkerCutOff() { impl_->streams_cut.Increment(); }
-void LearnerMetrics::LeaseExpired() { impl_->leases.Add("expired"); }
-void LearnerMetrics::LeaseFailed() { impl_->leases.Add("failed"); }
-void LearnerMetrics::LeaseSpeculated() { impl_->leases.Add("speculated"); }
-void LearnerMetrics::LeaseSuperseded() { impl_->leases.Add("superseded"); }
+void WorkMetrics::LeaseGranted() { impl_->leases.Add("granted"); }
+void WorkMetrics::WorkerRefused() { impl_->duplicate_workers.Increment(); }
+void WorkMetrics::WorkerRests() { impl_->worker_rests.Increment(); }
+void WorkMetrics::WorkerCutOff() { impl_->streams_cut.Increment(); }
+void WorkMetrics::LeaseExpired() { impl_->leases.Add("expired"); }
+void WorkMetrics::LeaseFailed() { impl_->leases.Add("failed"); }
+void WorkMetrics::LeaseSpeculated() { impl_->leases.Add("speculated"); }
+void WorkMetrics::LeaseSuperseded() { impl_->leases.Add("superseded"); }
 
-void LearnerMetrics::ResultReceived(const std::string& outcome, uint64_t bytes) {
+void WorkMetrics::ResultReceived(const std::string& outcome, uint64_t bytes) {
   impl_->results.Add(outcome);
   impl_->result_bytes.Increment(static_cast<double>(bytes));
 }
 
-void LearnerMetrics::GroupsAre(uint64_t pending, uint64_t running, uint64_t ready) {
+void WorkMetrics::GroupsAre(uint64_t pending, uint64_t running, uint64_t ready) {
   impl_->pending.Set(static_cast<double>(pending));
   impl_->running.Set(static_cast<double>(running));
   impl_->ready.Set(static_cast<double>(ready));
 }
 
-void LearnerMetrics::SinkHolds(uint64_t bytes) {
-  impl_->sink_bytes.Set(static_cast<double>(bytes));
-}
+void WorkMetrics::SinkHolds(uint64_t bytes) { impl_->sink_bytes.Set(static_cast<double>(bytes)); }
 
-void LearnerMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting,
-                                uint64_t bad) {
+void WorkMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting,
+                             uint64_t bad) {
   impl_->workers.Set(static_cast<double>(connected));
   impl_->weights_lag.Set(static_cast<double>(weights_lag_max));
   impl_->workers_waiting.Set(static_cast<double>(waiting));
   impl_->workers_bad.Set(static_cast<double>(bad));
 }
 
-void LearnerMetrics::SamplesUnscored(uint64_t count) {
+void WorkMetrics::SamplesUnscored(uint64_t count) {
   impl_->samples_unscored.Increment(static_cast<double>(count));
 }
 
-void LearnerMetrics::PromptsQuarantined(uint64_t count) {
+void WorkMetrics::PromptsQuarantined(uint64_t count) {
   impl_->quarantined.Set(static_cast<double>(count));
 }
+
+LearnerMetrics::LearnerMetrics(Registry& registry)
+    : WorkMetrics(registry), impl_(std::make_unique<Impl>(registry)) {}
+LearnerMetrics::~LearnerMetrics() = default;
 
 void LearnerMetrics::StepCommitted(double seconds, const std::map<std::string, double>& metrics) {
   impl_->step_seconds.Observe(seconds);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Delivery of a sampled group: its scores, and its way to the learner rank that holds it.
-#include <string>
+#include "services/rollout/group_delivery.h"
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "io/picture_file.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
-#include "services/rollout/learner_session.h"
-#include "services/rollout/reward_stage.h"
+#include "run/rewards.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -41,12 +42,62 @@ void AddPicture(const std::vector<std::vector<Image8>>& media, v1::Group& group)
 
 }  // namespace
 
-void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
+absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
+                                     const std::vector<absl::StatusOr<reward::Scores>>& scores,
+                                     std::vector<rl::Trajectory>& samples) {
+  OXBOW_CHECK(scores.size() == samples.size()) << scores.size() << " scores for " << samples.size();
+  for (const absl::StatusOr<reward::Scores>& score : scores) {
+    if (!score.ok() && !reward::IsUnscorable(score.status())) return score.status();
+  }
+  Unscored unscored;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (scores[i].ok()) {
+      samples[i].rewards = *scores[i];
+      samples[i].reward = run::WeightedReward(config, *scores[i]);
+      for (const std::string& name : config.observed()) {
+        if (!scores[i]->contains(name)) ++unscored.observed[name];
+      }
+      continue;
+    }
+    unscored.reason = scores[i].status();
+    const bool fails = config.on_failure() == v1::ON_REWARD_FAILURE_FAIL && !drops;
+    if (fails && !reward::IsFinal(unscored.reason)) {
+      return Annotate(unscored.reason, absl::StrCat("reward of sample ", samples[i].index));
+    }
+    samples[i].reward_failed = true;
+    ++unscored.samples;
+  }
+  if (unscored.samples > 0 && config.on_failure() == v1::ON_REWARD_FAILURE_DROP_GROUP) {
+    for (rl::Trajectory& sample : samples) sample.reward_failed = true;
+    unscored.samples = static_cast<uint32_t>(samples.size());
+  }
+  return unscored;
+}
+
+GroupDelivery::GroupDelivery(const RunSpec& spec, const std::string& worker_id,
+                             reward::RewardClient& rewards, LearnerLink& link,
+                             RolloutMetrics& metrics, const Clock& clock)
+    : spec_(spec),
+      worker_id_(worker_id),
+      rewards_(rewards),
+      link_(link),
+      metrics_(metrics),
+      clock_(clock) {
+  for (const std::string& endpoint : spec_.sink_endpoints) {
+    senders_.push_back(std::make_unique<ExperienceSender>(endpoint, spec_.rpc_timeout));
+  }
+}
+
+void GroupDelivery::Cancel() {
+  for (const auto& sender : senders_) sender->Cancel();
+}
+
+void GroupDelivery::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
   const absl::Duration start = clock_.Now();
-  const TraceScope scope(TraceOf(lease));
+  const TraceScope scope(link_.TraceOf(lease));
   const auto scores =
-      rewards_->ScoreMedia(lease.prompt().text(), lease.prompt().metadata_json(),
-                           {sampled.media.begin(), sampled.media.end()}, {.waits = true});
+      rewards_.ScoreMedia(lease.prompt().text(), lease.prompt().metadata_json(),
+                          {sampled.media.begin(), sampled.media.end()}, {.waits = true});
   const double reward_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   if (!TakeScores(lease, scores, reward_seconds, sampled)) return;
   const absl::StatusOr<v1::InsertResponse::Ack> ack =
@@ -54,7 +105,7 @@ void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, doubl
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   if (!ack.ok()) {
     NotDelivered(lease, ack.status(), seconds);
-    Finish(lease.lease_id(), {.failure = ack.status().ToString(), .discarded = true});
+    link_.Finish(lease.lease_id(), {.failure = ack.status().ToString(), .discarded = true});
     return;
   }
   metrics_.GroupDelivered(NameOf(ack->outcome()), seconds);
@@ -66,24 +117,23 @@ void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, doubl
     OXBOW_LOG(Error) << "group refused" << Field("group", lease.group_id())
                      << Field("lease", lease.lease_id()) << Field("worker", worker_id_)
                      << Field("reason", ack->error());
-    Finish(lease.lease_id(), {.failure = absl::StrCat("refused: ", ack->error())});
+    link_.Finish(lease.lease_id(), {.failure = absl::StrCat("refused: ", ack->error())});
     return;
   }
-  Finish(lease.lease_id(), {});
+  link_.Finish(lease.lease_id(), {});
 }
 
-void LearnerSession::NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds) {
+void GroupDelivery::NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds) {
   OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
                      << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
                      << Field("worker", worker_id_) << Field("reason", why.ToString());
   metrics_.GroupDelivered("failed", seconds);
 }
 
-// False if the lease has ended here. Scoring waits for a reward server as long as the session
-// lasts; the lease is renewed meanwhile.
-bool LearnerSession::TakeScores(const v1::Lease& lease,
-                                const std::vector<absl::StatusOr<reward::Scores>>& scores,
-                                double seconds, SampledGroup& sampled) {
+// False if the lease has ended here.
+bool GroupDelivery::TakeScores(const v1::Lease& lease,
+                               const std::vector<absl::StatusOr<reward::Scores>>& scores,
+                               double seconds, SampledGroup& sampled) {
   metrics_.GroupScored(seconds);
   const absl::StatusOr<Unscored> unscored =
       ApplyScores(spec_.reward, lease.drops_unscored(), scores, sampled.trajectories);
@@ -91,21 +141,22 @@ bool LearnerSession::TakeScores(const v1::Lease& lease,
     NotDelivered(lease, unscored.status(), seconds);
     const bool answered = reward::IsUnscorable(unscored.status());
     // Without an answer the worker leaves: it gives the lease back, which is no failure.
-    Finish(lease.lease_id(), {.failure = answered ? std::string(unscored.status().message()) : "",
-                              .unscored = answered});
+    link_.Finish(lease.lease_id(),
+                 {.failure = answered ? std::string(unscored.status().message()) : "",
+                  .unscored = answered});
     return false;
   }
   for (const auto& [name, samples] : unscored->observed) metrics_.ObservedFailed(name, samples);
   if (unscored->samples > 0) {
-    stream_.Unscored(lease.lease_id(), unscored->samples, std::string(unscored->reason.message()));
+    link_.Unscored(lease.lease_id(), unscored->samples, std::string(unscored->reason.message()));
   }
   return true;
 }
 
-absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::Send(const v1::Lease& lease,
-                                                             SampledGroup sampled,
-                                                             double sample_seconds,
-                                                             double reward_seconds) {
+absl::StatusOr<v1::InsertResponse::Ack> GroupDelivery::Send(const v1::Lease& lease,
+                                                            SampledGroup sampled,
+                                                            double sample_seconds,
+                                                            double reward_seconds) {
   if (lease.sink_rank() >= senders_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("no such learner rank: ", lease.sink_rank()));
   }
@@ -125,11 +176,7 @@ absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::Send(const v1::Lease& le
   if (!spec_.buffer_endpoints.empty()) AddPicture(sampled.media, message);
   group = {};  // The message has its bytes.
   return senders_[lease.sink_rank()]->Send(
-      std::move(message), [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
-}
-
-bool LearnerSession::Pause(uint64_t lease_id, absl::Duration wait) {
-  return !stopping_.WaitForNotificationWithTimeout(wait) && leases_.Wanted(lease_id);
+      std::move(message), [&](absl::Duration wait) { return link_.Pause(lease.lease_id(), wait); });
 }
 
 }  // namespace oxbow::rollout
