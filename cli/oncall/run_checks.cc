@@ -18,7 +18,7 @@
 #include "cli/plan/reward_plan.h"
 #include "config/copy_target.h"
 #include "run/group_bytes.h"
-#include "services/learner/checkpoint/checkpoint_copier.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::cli {

@@ -20,7 +20,7 @@
 #include "io/model_digest.h"
 #include "run/end_record.h"
 #include "run/prompt_files.h"
-#include "services/learner/checkpoint/checkpoint_copier.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::cli {

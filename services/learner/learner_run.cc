@@ -107,7 +107,8 @@ absl::Status LearnerProcess::Run(RunSetup setup) {
   OXBOW_ASSIGN_OR_RETURN(start_, BeginStart(std::move(point)));
   OXBOW_ASSIGN_OR_RETURN(model_, LoadPolicy(*start_));
   OXBOW_ASSIGN_OR_RETURN(ranks_, Meet(options_.place));
-  OXBOW_ASSIGN_OR_RETURN(trainer_, MakeTrainer(*start_, *model_.policy, *ranks_));
+  OXBOW_ASSIGN_OR_RETURN(
+      trainer_, MakeTrainer(options_, start_->setup, *model_.policy, *ranks_, start_.get()));
   OXBOW_ASSIGN_OR_RETURN(peers_, MakePeers(*start_));
   OXBOW_ASSIGN_OR_RETURN(desk_, MakeDesk(*start_, peers_));
   OXBOW_ASSIGN_OR_RETURN(publication_, MakePublication(*start_, model_, peers_, desk_));

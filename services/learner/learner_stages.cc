@@ -203,40 +203,40 @@ absl::StatusOr<Publication> MakePublication(const RunStart& start, const LoadedP
   return out;
 }
 
-RunCheckpoints::RunCheckpoints(const Parts& parts)
-    : parts_(parts), copier_(MakeCopier(parts.start, parts.peers)) {}
+RunCheckpoints::RunCheckpoints(const Stages& stages, RankLeader& leader)
+    : stages_(stages), leader_(leader), copier_(MakeCopier(stages.start, stages.peers)) {}
 
 // The weights are copied before the other ranks are told: none of them waits for that.
 absl::Status RunCheckpoints::Begin(RunState state) {
-  const RunStart& start = parts_.start;
+  const RunStart& start = stages_.start;
   OXBOW_RETURN_IF_ERROR(start.options.check_directory());
   state.run_uid = start.run_uid;
-  state.best_reward = parts_.publication.publisher->best_reward();
-  state.model_sha256 = parts_.model.sha256;
-  CheckpointCopy copy = start.checkpointing.CopyWeights(*parts_.model.policy);
+  state.best_reward = stages_.publication.publisher->best_reward();
+  state.model_sha256 = stages_.model.sha256;
+  CheckpointCopy copy = start.checkpointing.CopyWeights(*stages_.model.policy);
   // An evaluation beside training is owed with weights that the policy has no more.
   const std::vector<uint64_t>& owed = state.owed_evaluations;
   std::optional<weights::Snapshot> cut;
-  if (parts_.publication.evaluation != nullptr) cut = parts_.publication.evaluation->TakeCutOff();
+  if (stages_.publication.evaluation != nullptr) cut = stages_.publication.evaluation->TakeCutOff();
   if (cut.has_value() && !owed.empty() && owed.front() != state.committed_steps) {
     copy.chunked.emplace(kOwedWeights, *std::move(cut));
   }
   CheckpointStore::Others others;
-  if (parts_.trainer.has_pieces()) {
+  if (stages_.trainer.has_pieces()) {
     OXBOW_RETURN_IF_ERROR(start.checkpointing.Prepare(state.committed_steps));
-    parts_.leader.AnnounceSave(state.committed_steps);
-    others = [this] { return parts_.leader.AwaitSaved(); };
+    leader_.AnnounceSave(state.committed_steps);
+    others = [this] { return leader_.AwaitSaved(); };
   }
-  Checkpointing::AddTrainerState(parts_.trainer, /*rank=*/0, start.options.place.size, copy);
+  Checkpointing::AddTrainerState(stages_.trainer, /*rank=*/0, start.options.place.size, copy);
   writer_.Begin([this, state = std::move(state), copy = std::move(copy),
                  others = std::move(others)]() mutable -> absl::Status {
-    const RunStart& run = parts_.start;
+    const RunStart& run = stages_.start;
     const absl::Duration began = Clock::Steady().Now();
     OXBOW_ASSIGN_OR_RETURN(
         const uint64_t bytes,
         run.checkpointing.Write(state, std::move(copy), run.options.check_directory, others));
-    parts_.peers.metrics->CheckpointWritten(bytes,
-                                            absl::ToDoubleSeconds(Clock::Steady().Now() - began));
+    stages_.peers.metrics->CheckpointWritten(bytes,
+                                             absl::ToDoubleSeconds(Clock::Steady().Now() - began));
     if (copier_ != nullptr) copier_->Copy(state.committed_steps);
     return absl::OkStatus();
   });

@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/byte_budget.h"
-#include "services/learner/checkpoint/checkpoint_copier.h"
 #include "services/learner/checkpoint/checkpoint_writer.h"
 #include "services/learner/coordinator/coordinator.h"
 #include "services/learner/coordinator/group_assembler.h"
@@ -32,7 +31,7 @@
 
 namespace oxbow::learner {
 
-// Who watches the run, its logs, and its reward servers.
+// The run's watchers, its logs and its reward servers.
 struct Peers {
   std::unique_ptr<telemetry::Metrics> exposer;
   std::unique_ptr<LearnerMetrics> metrics;
@@ -66,19 +65,22 @@ struct Publication {
 absl::StatusOr<Publication> MakePublication(const RunStart& start, const LoadedPolicy& model,
                                             const Peers& peers, const Desk& desk);
 
+// All of these, for those that come last. They outlive them.
+struct Stages {
+  const RunStart& start;
+  const LoadedPolicy& model;
+  parallel::Ranks& ranks;
+  rl::Trainer& trainer;
+  Peers& peers;
+  const Desk& desk;
+  const Publication& publication;
+};
+
 // The checkpoints of a run: written and copied while training goes on. Owned by the loop's thread.
 class RunCheckpoints {
  public:
-  // All outlive it.
-  struct Parts {
-    const RunStart& start;
-    const LoadedPolicy& model;
-    const rl::Trainer& trainer;
-    const Peers& peers;
-    const Publication& publication;
-    RankLeader& leader;
-  };
-  explicit RunCheckpoints(const Parts& parts);
+  // `leader` outlives it.
+  RunCheckpoints(const Stages& stages, RankLeader& leader);
 
   // Copies the tensors and begins to write them, after Finish.
   absl::Status Begin(RunState state);
@@ -93,7 +95,8 @@ class RunCheckpoints {
   std::string AwaitCopies(uint64_t step, bool complete);
 
  private:
-  const Parts parts_;
+  const Stages stages_;
+  RankLeader& leader_;
   std::unique_ptr<CheckpointCopier> copier_;  // Null: no second place.
   CheckpointWriter writer_;                   // Its thread uses the copier.
 };

@@ -391,8 +391,8 @@ PictureJudge::Options JudgeOptionsOf(const RunSetup& setup) {
           .reward = setup.config.reward()};
 }
 
-v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
-                                    const RunEndpoints& endpoints) {
+absl::StatusOr<v1::RegisterResponse> RegistrationOf(const RunSetup& setup, Epoch epoch,
+                                                    const RunEndpoints& endpoints) {
   v1::RegisterResponse registration;
   registration.set_epoch(epoch.value);
   registration.set_run_id(RunIdOf(setup, epoch));
@@ -410,17 +410,13 @@ v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
   for (const std::string& buffer : endpoints.buffers) registration.add_buffer_endpoints(buffer);
   registration.set_lease_seconds(setup.config.services().lease_seconds());
   for (const int64_t size : setup.model.latent_shape) registration.add_latent_shape(size);
-  return registration;
-}
-
-absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration) {
-  if (setup.held_out.empty()) return absl::OkStatus();
+  if (setup.held_out.empty()) return registration;
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, EvaluationSpecOf(setup));
   v1::HeldOutSampling& held_out = *registration.mutable_held_out();
   for (const double sigma : spec.sigmas) held_out.add_sigmas(sigma);
   held_out.set_solver(setup.config.eval().solver());
   for (const int64_t size : setup.evaluated_shape) held_out.add_latent_shape(size);
-  return absl::OkStatus();
+  return registration;
 }
 
 }  // namespace oxbow::learner

@@ -97,9 +97,7 @@ struct RunEndpoints {
   std::vector<std::string> buffers;
 };
 
-v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
-                                    const RunEndpoints& endpoints);
-// How workers draw held-out pictures, if the run has any.
-absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration);
+absl::StatusOr<v1::RegisterResponse> RegistrationOf(const RunSetup& setup, Epoch epoch,
+                                                    const RunEndpoints& endpoints);
 
 }  // namespace oxbow::learner

@@ -26,8 +26,8 @@
 #include "run/start_weights.h"
 #include "run/trainer_options.h"
 #include "services/buffer/replay_client.h"
-#include "services/learner/checkpoint/checkpoint_copier.h"
-#include "services/learner/checkpoint/optimizer_pieces.h"
+#include "services/learner/checkpoint/checkpoint_tensors.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 #include "services/learner/record/step_log.h"
 
 namespace oxbow::learner {
@@ -137,17 +137,6 @@ absl::Status TakeStartWeights(const RunStart& run, model::Policy& policy) {
                   absl::StrCat("the weights of ", start->from, " are not this model's"));
 }
 
-absl::StatusOr<std::unique_ptr<rl::Trainer>> FreshTrainer(const RunOptions& options,
-                                                          const RunSetup& setup,
-                                                          model::Policy& policy,
-                                                          parallel::Ranks& ranks) {
-  auto trainer = std::make_unique<rl::Trainer>(
-      run::MakeTrainerOptions(setup.config, setup.sampling, setup.window), policy, ranks);
-  if (trainer->has_pieces())
-    OXBOW_RETURN_IF_ERROR(CheckDirectoryIsShared(ranks, options.directory));
-  return trainer;
-}
-
 }  // namespace
 
 absl::StatusOr<ResumePoint> ReadResumePoint(const RunOptions& options, RunSetup setup) {
@@ -228,21 +217,18 @@ absl::StatusOr<LoadedPolicy> LoadPolicy(RunStart& start) {
 absl::StatusOr<std::unique_ptr<rl::Trainer>> MakeTrainer(const RunOptions& options,
                                                          const RunSetup& setup,
                                                          model::Policy& policy,
-                                                         parallel::Ranks& ranks) {
-  OXBOW_ASSIGN_OR_RETURN(auto trainer, FreshTrainer(options, setup, policy, ranks));
-  OXBOW_RETURN_IF_ERROR(trainer->TakeStateOfRankZero({}));
-  return trainer;
-}
-
-absl::StatusOr<std::unique_ptr<rl::Trainer>> MakeTrainer(const RunStart& start,
-                                                         model::Policy& policy,
-                                                         parallel::Ranks& ranks) {
-  if (!start.resumed.has_value()) OXBOW_RETURN_IF_ERROR(TakeStartWeights(start, policy));
-  OXBOW_ASSIGN_OR_RETURN(auto trainer, FreshTrainer(start.options, start.setup, policy, ranks));
+                                                         parallel::Ranks& ranks,
+                                                         const RunStart* start) {
+  const bool resumed = start != nullptr && start->resumed.has_value();
+  if (start != nullptr && !resumed) OXBOW_RETURN_IF_ERROR(TakeStartWeights(*start, policy));
+  auto trainer = std::make_unique<rl::Trainer>(
+      run::MakeTrainerOptions(setup.config, setup.sampling, setup.window), policy, ranks);
+  if (trainer->has_pieces())
+    OXBOW_RETURN_IF_ERROR(CheckDirectoryIsShared(ranks, options.directory));
   model::NamedTensors state;
-  if (start.resumed.has_value()) {
-    OXBOW_RETURN_IF_ERROR(start.checkpointing.RestoreWeights(*start.resumed, policy));
-    OXBOW_ASSIGN_OR_RETURN(state, start.checkpointing.TrainerState(*start.resumed));
+  if (resumed) {
+    OXBOW_RETURN_IF_ERROR(start->checkpointing.RestoreWeights(*start->resumed, policy));
+    OXBOW_ASSIGN_OR_RETURN(state, start->checkpointing.TrainerState(*start->resumed));
     OXBOW_RETURN_IF_ERROR(trainer->LoadState(state));
   }
   if (ranks.size() > 1) OXBOW_RETURN_IF_ERROR(trainer->TakeStateOfRankZero(std::move(state)));

@@ -47,6 +47,7 @@ struct RunStart : ResumePoint {
 // Counts the start. From here on a stop signal leaves a record of the run's end while it loads.
 absl::StatusOr<std::unique_ptr<RunStart>> BeginStart(ResumePoint point);
 
+// The model of a rank.
 struct LoadedPolicy {
   std::unique_ptr<model::Policy> policy;
   std::unique_ptr<ConditioningCache> conditioning;  // Of the prompts, encoded.
@@ -59,14 +60,12 @@ absl::StatusOr<LoadedPolicy> LoadPolicy(RunSetup& setup, const parallel::JoinOpt
 // As rank 0: warns of prompts that are cut, and refuses a model that is not the checkpoint's.
 absl::StatusOr<LoadedPolicy> LoadPolicy(RunStart& start);
 
-// Takes weights and optimiser of rank 0.
+// Makes rank 0's trainer, in the state of the checkpoint or with the weights that a run begins
+// with. Without a `start` it is another rank's, with weights and optimiser of rank 0.
 absl::StatusOr<std::unique_ptr<rl::Trainer>> MakeTrainer(const RunOptions& options,
                                                          const RunSetup& setup,
                                                          model::Policy& policy,
-                                                         parallel::Ranks& ranks);
-// As rank 0: in the state of the checkpoint, or with the weights that a run begins with.
-absl::StatusOr<std::unique_ptr<rl::Trainer>> MakeTrainer(const RunStart& start,
-                                                         model::Policy& policy,
-                                                         parallel::Ranks& ranks);
+                                                         parallel::Ranks& ranks,
+                                                         const RunStart* start = nullptr);
 
 }  // namespace oxbow::learner

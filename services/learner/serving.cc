@@ -71,51 +71,46 @@ absl::Status WriteOwnEndpoints(const RunOptions& options, const std::string& lea
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Serving>> Serving::Start(const Parts& parts) {
+absl::StatusOr<std::unique_ptr<Serving>> Serving::Start(const Stages& stages) {
   OXBOW_ASSIGN_OR_RETURN(LearnerLoop::Options loop,
-                         OptionsOfLoop(parts.start, parts.peers.log->resumed_wall_seconds()));
-  std::unique_ptr<Serving> serving(new Serving(parts, std::move(loop)));
+                         OptionsOfLoop(stages.start, stages.peers.log->resumed_wall_seconds()));
+  std::unique_ptr<Serving> serving(new Serving(stages, std::move(loop)));
   OXBOW_ASSIGN_OR_RETURN(
-      serving->server_, rpc::Server::Start({.listen = parts.start.options.listen},
+      serving->server_, rpc::Server::Start({.listen = stages.start.options.listen},
                                            {&serving->coordinator_service_, &serving->sink_service_,
-                                            parts.publication.channel.get(), &serving->leader_}));
+                                            stages.publication.channel.get(), &serving->leader_}));
   return serving;
 }
 
-Serving::Serving(const Parts& parts, LearnerLoop::Options loop)
-    : parts_(parts),
+Serving::Serving(const Stages& stages, LearnerLoop::Options loop)
+    : stages_(stages),
       loop_(std::move(loop), PartsOfLoop()),
       coordinator_service_(
-          *parts.desk.coordinator,
+          *stages.desk.coordinator,
           [this](v1::StatusResponse& status) {
-            parts_.peers.progress->FillStatus(status);
+            stages_.peers.progress->FillStatus(status);
             leader_.FillStatus(status);
           },
           v1::RegisterResponse(),
           [this](const std::string& reason) { Drain(absl::StrCat("a Drain call: ", reason)); },
           [this](const std::string& worker) {
-            return parts_.publication.channel->RelayOf(worker);
+            return stages_.publication.channel->RelayOf(worker);
           }),
-      sink_service_(*parts.desk.coordinator, *parts.desk.budget, GroupRulesOf(parts.start.setup),
-                    *parts.peers.metrics),
-      leader_({.ranks = parts.ranks.size(),
-               .timeout = parts.start.options.place.operation_timeout,
-               .group_bytes_max = GroupRulesOf(parts.start.setup).GroupBytesMax(),
+      sink_service_(*stages.desk.coordinator, *stages.desk.budget, GroupRulesOf(stages.start.setup),
+                    *stages.peers.metrics),
+      leader_({.ranks = stages.ranks.size(),
+               .timeout = stages.start.options.place.operation_timeout,
+               .group_bytes_max = GroupRulesOf(stages.start.setup).GroupBytesMax(),
                .drain = [this](const std::string& by) { Drain(by); }},
-              Clock::Steady(), *parts.desk.coordinator,
+              Clock::Steady(), *stages.desk.coordinator,
               [this](const absl::Status& why) {
-                parts_.desk.assembler->Stop(why);
-                parts_.ranks.Abort(why);
+                stages_.desk.assembler->Stop(why);
+                stages_.ranks.Abort(why);
               }),
-      checkpoints_({.start = parts.start,
-                    .model = parts.model,
-                    .trainer = parts.trainer,
-                    .peers = parts.peers,
-                    .publication = parts.publication,
-                    .leader = leader_}) {}
+      checkpoints_(stages, leader_) {}
 
 LoopParts Serving::PartsOfLoop() {
-  const auto& [start, model, ranks, trainer, peers, desk, publication] = parts_;
+  const auto& [start, model, ranks, trainer, peers, desk, publication] = stages_;
   const auto announce = [this](LearnerStep step, const std::vector<ReceivedGroup>& received,
                                const std::vector<PlannedGroup>& planned) {
     leader_.Announce(step, received, planned);
@@ -155,46 +150,45 @@ LoopParts Serving::PartsOfLoop() {
 
 // `owed`: the weights after these many steps, which may be none that the policy has.
 absl::Status Serving::BeginEvaluation(std::optional<uint64_t> owed) {
-  Evaluation& evaluation = *parts_.publication.evaluation;
-  const PolicyVersion version = parts_.trainer.version();
-  if (!owed.has_value() || *owed == parts_.start.from.committed_steps) {
+  Evaluation& evaluation = *stages_.publication.evaluation;
+  const PolicyVersion version = stages_.trainer.version();
+  if (!owed.has_value() || *owed == stages_.start.from.committed_steps) {
     return evaluation.Begin(version);
   }
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors weights,
-                         OwedWeightsOf(*parts_.start.resumed, *owed));
+                         OwedWeightsOf(*stages_.start.resumed, *owed));
   return evaluation.Begin(version, &weights);
 }
 
 absl::StatusOr<EvaluationResult> Serving::AwaitEvaluation() {
   absl::StatusOr<EvaluationResult> result =
-      parts_.publication.evaluation->Await([this] { return parts_.desk.assembler->stopped(); });
+      stages_.publication.evaluation->Await([this] { return stages_.desk.assembler->stopped(); });
   if (result.ok()) {
-    parts_.publication.publisher->Evaluated(result->metrics.at(metric::kEvalRewardMean));
+    stages_.publication.publisher->Evaluated(result->metrics.at(metric::kEvalRewardMean));
   }
   return result;
 }
 
 void Serving::CancelScoring() {
-  if (parts_.publication.evaluation != nullptr) parts_.publication.evaluation->Cancel();
-  parts_.peers.rewards->Cancel();
+  if (stages_.publication.evaluation != nullptr) stages_.publication.evaluation->Cancel();
+  stages_.peers.rewards->Cancel();
 }
 
 absl::Status Serving::Announce() {
-  const RunOptions& options = parts_.start.options;
-  const RunSetup& setup = parts_.start.setup;
+  const RunOptions& options = stages_.start.options;
+  const RunSetup& setup = stages_.start.setup;
   std::string endpoint = server_->endpoint();
-  OXBOW_RETURN_IF_ERROR(parts_.ranks.BroadcastBytes(endpoint, 0));
+  OXBOW_RETURN_IF_ERROR(stages_.ranks.BroadcastBytes(endpoint, 0));
   OXBOW_RETURN_IF_ERROR(leader_.AwaitAll(options.place.operation_timeout));
   std::vector<std::string> sinks = leader_.sinks();
   sinks.insert(sinks.begin(), endpoint);
-  registration_ = RegistrationOf(setup, parts_.start.epoch,
-                                 {.learner = endpoint,
-                                  .sinks = sinks,
-                                  .rewards = options.reward_endpoints,
-                                  .buffers = options.buffer_endpoints});
-  OXBOW_RETURN_IF_ERROR(AddHeldOut(setup, registration_));
+  OXBOW_ASSIGN_OR_RETURN(registration_, RegistrationOf(setup, stages_.start.epoch,
+                                                       {.learner = endpoint,
+                                                        .sinks = sinks,
+                                                        .rewards = options.reward_endpoints,
+                                                        .buffers = options.buffer_endpoints}));
   coordinator_service_.SetRegistration(registration_);
-  const std::string& metrics = parts_.peers.exposer->endpoint();
+  const std::string& metrics = stages_.peers.exposer->endpoint();
   if (!options.supervised) {
     OXBOW_RETURN_IF_ERROR(WriteOwnEndpoints(options, server_->endpoint(), metrics));
   }
@@ -209,11 +203,12 @@ absl::Status Serving::Announce() {
 // Checks the rewards with what the run has them score. From then on a server whose reward is
 // another is asked by nobody.
 absl::Status Serving::PinRewards() {
-  const RunStart& start = parts_.start;
-  reward::RewardClient& rewards = *parts_.peers.rewards;
-  OXBOW_RETURN_IF_ERROR(TryRewards(
-      rewards, start.setup, *parts_.peers.progress,
-      [this](const std::string& why) { parts_.desk.coordinator->NoteFailure(kRewardCheck, why); }));
+  const RunStart& start = stages_.start;
+  reward::RewardClient& rewards = *stages_.peers.rewards;
+  OXBOW_RETURN_IF_ERROR(
+      TryRewards(rewards, start.setup, *stages_.peers.progress, [this](const std::string& why) {
+        stages_.desk.coordinator->NoteFailure(kRewardCheck, why);
+      }));
   std::map<std::string, reward::RewardFacts> facts = rewards.Facts();
   if (!start.options.accept_reward_change) {
     OXBOW_RETURN_IF_ERROR(CheckIdentities(facts, start.from.reward_identities));
@@ -243,7 +238,7 @@ void Serving::Drain(const std::string& by) {
 
 // OK after the last step.
 absl::Status Serving::EarlyEnd() const {
-  const uint64_t steps = parts_.start.setup.config.run().steps();
+  const uint64_t steps = stages_.start.setup.config.run().steps();
   if (loop_.stop_reason().has_value()) {
     return ErrorOf(kExitStopped, absl::StrCat("stopped at step ", committed(), " of ", steps, ": ",
                                               *loop_.stop_reason()));
@@ -271,44 +266,44 @@ absl::Status Serving::WriteEnd(const absl::Status& early, const std::string& unc
   if (!uncopied.empty()) {
     absl::StrAppend(&record.reason, record.reason.empty() ? "" : "; ", run::kUncopied, uncopied);
   }
-  return run::WriteEnd(parts_.start.options.directory, record);
+  return run::WriteEnd(stages_.start.options.directory, record);
 }
 
 // The final weights, and the record of the end.
 absl::Status Serving::WriteResult(const absl::Status& early) {
-  const RunStart& start = parts_.start;
+  const RunStart& start = stages_.start;
   return loop_.disk().Persist("weights", [&]() -> absl::Status {
     OXBOW_RETURN_IF_ERROR(start.options.check_directory());
     if (committed() == 0) return WriteEnd(early);  // Nothing was trained: no weights/.
     OXBOW_RETURN_IF_ERROR(WriteFinalWeights(
-        start.options.directory / "weights", *parts_.model.policy, start.setup.config,
-        start.setup.model.transformer_config_json, parts_.trainer.version()));
+        start.options.directory / "weights", *stages_.model.policy, start.setup.config,
+        start.setup.model.transformer_config_json, stages_.trainer.version()));
     return WriteEnd(early);
   });
 }
 
 absl::Status Serving::Run() {
   OXBOW_RETURN_IF_ERROR(Announce());
-  const RunOptions& options = parts_.start.options;
+  const RunOptions& options = stages_.start.options;
   options.stop->Finish([this](int signal) { Drain(rpc::NameOfSignal(signal)); });
   absl::Status status = PinRewards();
   if (status.ok()) status = loop_.Run();
-  if (parts_.publication.evaluation != nullptr && !status.ok()) CancelScoring();
+  if (stages_.publication.evaluation != nullptr && !status.ok()) CancelScoring();
   const absl::Status end = status.ok() ? EarlyEnd() : absl::OkStatus();
   const bool complete = status.ok() && ExitCodeOf(end) != kExitDrained;
   if (status.ok()) status = WriteResult(end);
   // `oxbow train` writes the last report of its runs, also where the learner was killed.
   if (options.supervised || committed() == 0) {
-    parts_.peers.report->Stop();
+    stages_.peers.report->Stop();
   } else {
-    parts_.peers.report->WriteLast();
+    stages_.peers.report->WriteLast();
   }
   const std::string uncopied =
       status.ok() ? checkpoints_.AwaitCopies(committed(), complete) : std::string();
   if (!uncopied.empty()) WriteEnd(end, uncopied).IgnoreError();  // It is written, without this.
-  parts_.desk.coordinator->Drain(complete && status.ok() ? DrainReason::kRunComplete
-                                                         : DrainReason::kLearnerEnds);
-  parts_.publication.channel->Stop();
+  stages_.desk.coordinator->Drain(complete && status.ok() ? DrainReason::kRunComplete
+                                                          : DrainReason::kLearnerEnds);
+  stages_.publication.channel->Stop();
   options.ending();
   leader_.Stop(kRanksGrace, end);
   server_->Shutdown(kShutdownGrace);

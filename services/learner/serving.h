@@ -24,19 +24,8 @@ namespace oxbow::learner {
 
 class Serving {
  public:
-  // All outlive it.
-  struct Parts {
-    const RunStart& start;
-    const LoadedPolicy& model;
-    parallel::Ranks& ranks;
-    rl::Trainer& trainer;
-    Peers& peers;
-    const Desk& desk;
-    const Publication& publication;
-  };
-
   // Binds the services. Nobody knows of them before Run.
-  static absl::StatusOr<std::unique_ptr<Serving>> Start(const Parts& parts);
+  static absl::StatusOr<std::unique_ptr<Serving>> Start(const Stages& stages);
 
   // Meets the other ranks, announces the services to workers and to the parent process, checks the
   // rewards, runs the loop until it is done or somebody asked it to end, writes the final weights,
@@ -47,7 +36,7 @@ class Serving {
   uint64_t committed() const { return loop_.committed(); }
 
  private:
-  Serving(const Parts& parts, LearnerLoop::Options loop);
+  Serving(const Stages& stages, LearnerLoop::Options loop);
   LoopParts PartsOfLoop();
   absl::Status BeginEvaluation(std::optional<uint64_t> owed);
   absl::StatusOr<EvaluationResult> AwaitEvaluation();
@@ -60,7 +49,7 @@ class Serving {
   // `uncopied`: why the last checkpoint was not copied.
   absl::Status WriteEnd(const absl::Status& early, const std::string& uncopied = "") const;
 
-  const Parts parts_;
+  const Stages stages_;
   v1::RegisterResponse registration_;
   std::map<std::string, std::string> reward_identities_;  // By name.
   RangeWatch ranges_;  // Empty until the rewards have said what they are.

@@ -27,7 +27,6 @@
 #include "rpc/server.h"
 #include "rpc/service_main.h"
 #include "services/rollout/gpu_processes.h"
-#include "services/rollout/gpu_share.h"
 #include "services/rollout/local_weights.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/worker.h"

@@ -18,7 +18,6 @@
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/picture_pieces.h"
 #include "services/rollout/conditioning_source.h"
-#include "services/rollout/evaluated_weights.h"
 #include "services/rollout/held_leases.h"
 #include "services/rollout/run_spec.h"
 #include "services/rollout/sampler_model.h"

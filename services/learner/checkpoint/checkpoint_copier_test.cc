@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of checkpoints: whole, in order of age, and never in anybody's way.
-#include "services/learner/checkpoint/checkpoint_copier.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

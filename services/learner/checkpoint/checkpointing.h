@@ -4,8 +4,7 @@
 //   weights.safetensors     the trained part
 //   ema.safetensors         its running average, where EMA is on
 //   optimizer.safetensors   moments and counters; moments that are spread over ranks are in files
-//   of
-//                           their own (optimizer_pieces.h)
+//                           of their own (PieceName)
 //
 // A checkpoint is written from a copy of the tensors in host memory, so that training goes on
 // meanwhile. That copy is all the memory it takes, whatever the size of the files. What is on a GPU

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moments that ranks have written in pieces are the whole again, for any number of ranks, and ranks
 // that do not share a directory are found out before they train.
-#include "services/learner/checkpoint/optimizer_pieces.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -12,7 +12,6 @@
 #include "config/validate.h"
 #include "core/parallel/share.h"
 #include "services/learner/checkpoint/checkpoint_tensors.h"
-#include "services/learner/checkpoint/optimizer_pieces.h"
 #include "services/learner/loop/experience_builder.h"
 #include "services/learner/ranks/step_manifest.h"
 

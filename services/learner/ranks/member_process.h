@@ -17,7 +17,6 @@
 #include "rpc/server.h"
 #include "services/learner/checkpoint/checkpoint_writer.h"
 #include "services/learner/coordinator/experience_sink_service.h"
-#include "services/learner/ranks/held_groups.h"
 #include "services/learner/ranks/rank_stream.h"
 #include "services/learner/record/learner_metrics.h"
 #include "services/learner/run_start.h"

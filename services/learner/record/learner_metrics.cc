@@ -38,6 +38,9 @@ class Counters {
   std::map<std::string, Counter*> children_;
 };
 
+void Set(Gauge& gauge, uint64_t number) { gauge.Set(static_cast<double>(number)); }
+void Add(Counter& counter, uint64_t number) { counter.Increment(static_cast<double>(number)); }
+
 const telemetry::Buckets kStepSeconds = {.05, .1, .15, .2, .25, .35, .5, 1,
                                          2.5, 5,  10,  20, 40,  80,  160};
 const telemetry::Buckets kStalenessSteps = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
@@ -133,32 +136,27 @@ void WorkMetrics::LeaseSuperseded() { impl_->leases.Add("superseded"); }
 
 void WorkMetrics::ResultReceived(const std::string& outcome, uint64_t bytes) {
   impl_->results.Add(outcome);
-  impl_->result_bytes.Increment(static_cast<double>(bytes));
+  Add(impl_->result_bytes, bytes);
 }
 
 void WorkMetrics::GroupsAre(uint64_t pending, uint64_t running, uint64_t ready) {
-  impl_->pending.Set(static_cast<double>(pending));
-  impl_->running.Set(static_cast<double>(running));
-  impl_->ready.Set(static_cast<double>(ready));
+  Set(impl_->pending, pending);
+  Set(impl_->running, running);
+  Set(impl_->ready, ready);
 }
 
-void WorkMetrics::SinkHolds(uint64_t bytes) { impl_->sink_bytes.Set(static_cast<double>(bytes)); }
+void WorkMetrics::SinkHolds(uint64_t bytes) { Set(impl_->sink_bytes, bytes); }
 
 void WorkMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting,
                              uint64_t bad) {
-  impl_->workers.Set(static_cast<double>(connected));
-  impl_->weights_lag.Set(static_cast<double>(weights_lag_max));
-  impl_->workers_waiting.Set(static_cast<double>(waiting));
-  impl_->workers_bad.Set(static_cast<double>(bad));
+  Set(impl_->workers, connected);
+  Set(impl_->weights_lag, weights_lag_max);
+  Set(impl_->workers_waiting, waiting);
+  Set(impl_->workers_bad, bad);
 }
 
-void WorkMetrics::SamplesUnscored(uint64_t count) {
-  impl_->samples_unscored.Increment(static_cast<double>(count));
-}
-
-void WorkMetrics::PromptsQuarantined(uint64_t count) {
-  impl_->quarantined.Set(static_cast<double>(count));
-}
+void WorkMetrics::SamplesUnscored(uint64_t count) { Add(impl_->samples_unscored, count); }
+void WorkMetrics::PromptsQuarantined(uint64_t count) { Set(impl_->quarantined, count); }
 
 LearnerMetrics::LearnerMetrics(Registry& registry)
     : WorkMetrics(registry), impl_(std::make_unique<Impl>(registry)) {}
@@ -196,19 +194,11 @@ void LearnerMetrics::SampleConsumed(uint64_t staleness_steps, bool replayed) {
   if (!replayed) impl_->staleness.Observe(static_cast<double>(staleness_steps));
 }
 
-void LearnerMetrics::StalenessBudgetIs(uint64_t steps) {
-  impl_->staleness_budget.Set(static_cast<double>(steps));
-}
-
-void LearnerMetrics::PolicyVersionIs(uint64_t version) {
-  impl_->version.Set(static_cast<double>(version));
-}
+void LearnerMetrics::StalenessBudgetIs(uint64_t steps) { Set(impl_->staleness_budget, steps); }
+void LearnerMetrics::PolicyVersionIs(uint64_t version) { Set(impl_->version, version); }
 
 void LearnerMetrics::RunComplete() { impl_->complete.Set(1); }
-
-void LearnerMetrics::PublishedVersionIs(uint64_t version) {
-  impl_->published.Set(static_cast<double>(version));
-}
+void LearnerMetrics::PublishedVersionIs(uint64_t version) { Set(impl_->published, version); }
 
 void LearnerMetrics::BufferAttached(bool attached) { impl_->buffer_attached.Set(attached ? 1 : 0); }
 void LearnerMetrics::BufferFailed(const std::string& call) { impl_->buffer_failures.Add(call); }
@@ -218,7 +208,6 @@ void LearnerMetrics::OfferAnswered(const std::string& outcome) { impl_->offers.A
 void LearnerMetrics::HeadMissing() { impl_->heads_missing.Increment(); }
 void LearnerMetrics::HeadRefused(const std::string& reason) { impl_->heads_refused.Add(reason); }
 void LearnerMetrics::EvaluationFailed() { impl_->evaluation_failures.Increment(); }
-
 void LearnerMetrics::WriteFailed(const std::string& what) { impl_->write_failures.Add(what); }
 
 void LearnerMetrics::CheckpointCopied(bool copied) {
@@ -227,7 +216,7 @@ void LearnerMetrics::CheckpointCopied(bool copied) {
 
 void LearnerMetrics::CheckpointWritten(uint64_t bytes, double seconds) {
   impl_->checkpoints.Increment();
-  impl_->checkpoint_bytes.Set(static_cast<double>(bytes));
+  Set(impl_->checkpoint_bytes, bytes);
   impl_->checkpoint_seconds.Set(seconds);
 }
 
