@@ -70,31 +70,6 @@ void NoticeDamage(const RunStart& start, RunProgress& progress) {
       one ? "" : " and so on", ", going on from ", start.from.committed_steps));
 }
 
-void LogRefusal(const v1::ReportAppliedRequest& report) {
-  if (report.failure().empty()) return;
-  OXBOW_LOG(Warning) << "worker refused weights" << Field("worker", report.worker_id())
-                     << Field("reason", report.failure());
-}
-
-std::unique_ptr<weights::WeightChannelService> MakeChannel(const RunStart& start,
-                                                           const LoadedPolicy& model,
-                                                           const Peers& peers) {
-  const v1::RunConfig& config = start.setup.config;
-  weights::JoinBroadcastGroup join_broadcast_group;
-  if (config.publish().transport() == v1::TRANSPORT_BROADCAST) {
-    join_broadcast_group = weights::JoinOverRanks({.device = config.model().device()});
-  }
-  return std::make_unique<weights::WeightChannelService>(
-      weights::WeightChannelService::Options{
-          .epoch = start.epoch,
-          .snapshots_kept = config.services().snapshots_kept(),
-          .fanout = config.services().weight_fanout(),
-          .content = &model.conditioning->sent(),
-          .join_broadcast_group = std::move(join_broadcast_group),
-          .broadcast_device = config.model().device()},
-      *peers.publish_metrics, Clock::Steady(), LogRefusal);
-}
-
 // At the end of the run, and of one that drains.
 constexpr absl::Duration kCopyMax = absl::Hours(2);
 constexpr absl::Duration kCopyMaxOnDrain = absl::Seconds(60);
@@ -174,8 +149,24 @@ absl::StatusOr<Publication> MakePublication(const RunStart& start, const LoadedP
   OXBOW_ASSIGN_OR_RETURN(
       weights::ProbeShape probe_shape,
       weights::ProbeShapeOf(*setup.model.architecture, setup.model.latent_shape, setup.negative));
+  weights::JoinBroadcastGroup join_broadcast_group;
+  if (config.publish().transport() == v1::TRANSPORT_BROADCAST) {
+    join_broadcast_group = weights::JoinOverRanks({.device = config.model().device()});
+  }
   Publication out;
-  out.channel = MakeChannel(start, model, peers);
+  out.channel = std::make_unique<weights::WeightChannelService>(
+      weights::WeightChannelService::Options{
+          .epoch = start.epoch,
+          .snapshots_kept = config.services().snapshots_kept(),
+          .fanout = config.services().weight_fanout(),
+          .content = &model.conditioning->sent(),
+          .join_broadcast_group = std::move(join_broadcast_group),
+          .broadcast_device = config.model().device()},
+      *peers.publish_metrics, Clock::Steady(), [](const v1::ReportAppliedRequest& report) {
+        if (report.failure().empty()) return;
+        OXBOW_LOG(Warning) << "worker refused weights" << Field("worker", report.worker_id())
+                           << Field("reason", report.failure());
+      });
   out.publisher = std::make_unique<Publisher>(
       Publisher::Options{.epoch = start.epoch,
                          .probe_shape = probe_shape,

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<RunStart>> BeginStart(ResumePoint point);
 // The model of a rank.
 struct LoadedPolicy {
   std::unique_ptr<model::Policy> policy;
-  std::unique_ptr<ConditioningCache> conditioning;  // Of the prompts, encoded.
+  std::unique_ptr<ConditioningCache> conditioning;  // The prompts, encoded.
   std::map<std::string, std::string> sha256;        // As RunState::model_sha256; rank 0's.
 };
 

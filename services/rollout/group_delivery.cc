@@ -74,15 +74,9 @@ absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
   return unscored;
 }
 
-GroupDelivery::GroupDelivery(const RunSpec& spec, const std::string& worker_id,
-                             reward::RewardClient& rewards, LearnerLink& link,
+GroupDelivery::GroupDelivery(const RunSpec& spec, reward::RewardClient& rewards, LearnerLink& link,
                              RolloutMetrics& metrics, const Clock& clock)
-    : spec_(spec),
-      worker_id_(worker_id),
-      rewards_(rewards),
-      link_(link),
-      metrics_(metrics),
-      clock_(clock) {
+    : spec_(spec), rewards_(rewards), link_(link), metrics_(metrics), clock_(clock) {
   for (const std::string& endpoint : spec_.sink_endpoints) {
     senders_.push_back(std::make_unique<ExperienceSender>(endpoint, spec_.rpc_timeout));
   }
@@ -111,11 +105,11 @@ void GroupDelivery::Deliver(const v1::Lease& lease, SampledGroup sampled, double
   metrics_.GroupDelivered(NameOf(ack->outcome()), seconds);
   OXBOW_LOG(Debug) << "group delivered" << Field("group", lease.group_id())
                    << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
-                   << Field("worker", worker_id_) << Field("outcome", NameOf(ack->outcome()))
+                   << Field("worker", spec_.worker_id) << Field("outcome", NameOf(ack->outcome()))
                    << Field("seconds", seconds);
   if (ack->outcome() == v1::INSERT_OUTCOME_INVALID) {
     OXBOW_LOG(Error) << "group refused" << Field("group", lease.group_id())
-                     << Field("lease", lease.lease_id()) << Field("worker", worker_id_)
+                     << Field("lease", lease.lease_id()) << Field("worker", spec_.worker_id)
                      << Field("reason", ack->error());
     link_.Finish(lease.lease_id(), {.failure = absl::StrCat("refused: ", ack->error())});
     return;
@@ -126,7 +120,7 @@ void GroupDelivery::Deliver(const v1::Lease& lease, SampledGroup sampled, double
 void GroupDelivery::NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds) {
   OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
                      << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
-                     << Field("worker", worker_id_) << Field("reason", why.ToString());
+                     << Field("worker", spec_.worker_id) << Field("reason", why.ToString());
   metrics_.GroupDelivered("failed", seconds);
 }
 
@@ -170,7 +164,7 @@ absl::StatusOr<v1::InsertResponse::Ack> GroupDelivery::Send(const v1::Lease& lea
   message.set_learner_step(lease.learner_step());
   message.set_lease_id(lease.lease_id());
   message.set_epoch(spec_.epoch.value);
-  message.set_worker_id(worker_id_);
+  message.set_worker_id(spec_.worker_id);
   message.set_sample_seconds(sample_seconds);
   message.set_reward_seconds(reward_seconds);
   if (!spec_.buffer_endpoints.empty()) AddPicture(sampled.media, message);

@@ -43,8 +43,8 @@ absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
 class GroupDelivery {
  public:
   // All outlive it.
-  GroupDelivery(const RunSpec& spec, const std::string& worker_id, reward::RewardClient& rewards,
-                LearnerLink& link, RolloutMetrics& metrics, const Clock& clock);
+  GroupDelivery(const RunSpec& spec, reward::RewardClient& rewards, LearnerLink& link,
+                RolloutMetrics& metrics, const Clock& clock);
 
   // Scores the group of `lease` and sends it until the learner answers or nobody waits for it, and
   // tells the link how that ended. Scoring waits for a reward server as long as the session lasts;
@@ -62,7 +62,6 @@ class GroupDelivery {
   void NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds);
 
   const RunSpec& spec_;
-  const std::string& worker_id_;
   reward::RewardClient& rewards_;
   LearnerLink& link_;
   RolloutMetrics& metrics_;

@@ -32,13 +32,13 @@ uint64_t NumberOfThisProcess() {
 
 }  // namespace
 
-WorkStream::WorkStream(v1::Coordinator::Stub& stub, Epoch epoch, std::string worker_id)
-    : stub_(stub), epoch_(epoch), worker_id_(std::move(worker_id)) {}
+WorkStream::WorkStream(v1::Coordinator::Stub& stub, const RunSpec& spec)
+    : stub_(stub), spec_(spec) {}
 
 v1::WorkRequest WorkStream::Request() const {
   v1::WorkRequest request;
-  request.set_epoch(epoch_.value);
-  request.set_worker_id(worker_id_);
+  request.set_epoch(spec_.epoch.value);
+  request.set_worker_id(spec_.worker_id);
   request.set_process(NumberOfThisProcess());
   return request;
 }
@@ -163,15 +163,13 @@ bool SamplerProgress::Stalled() const {
   return clock_.Now() - last_ > patience_;
 }
 
-LearnerLink::LearnerLink(const RunSpec& spec, const std::string& worker_id,
-                         v1::Coordinator::Stub& coordinator, reward::RewardClient& rewards,
-                         RolloutMetrics& metrics, const Clock& clock)
+LearnerLink::LearnerLink(const RunSpec& spec, v1::Coordinator::Stub& coordinator,
+                         reward::RewardClient& rewards, RolloutMetrics& metrics, const Clock& clock)
     : spec_(spec),
-      worker_id_(worker_id),
       rewards_(rewards),
       metrics_(metrics),
       clock_(clock),
-      stream_(coordinator, spec.epoch, worker_id),
+      stream_(coordinator, spec),
       leases_(spec.groups_in_flight),
       progress_(clock, lease::StandstillMax(spec.lease_time)) {}
 
@@ -311,9 +309,9 @@ bool LearnerLink::LookAtSampler(bool stalled) {
   if (progress_.Stalled() == stalled) return stalled;
   if (!stalled) {
     OXBOW_LOG(Error) << "the sampler stands still: its leases are given up (does the GPU hang?)"
-                     << Field("worker", worker_id_) << Field("leases", leases_.held().size());
+                     << Field("worker", spec_.worker_id) << Field("leases", leases_.held().size());
   } else {
-    OXBOW_LOG(Info) << "the sampler goes on" << Field("worker", worker_id_);
+    OXBOW_LOG(Info) << "the sampler goes on" << Field("worker", spec_.worker_id);
   }
   OfferCredit();
   return !stalled;

@@ -30,7 +30,7 @@ namespace oxbow::rollout {
 // The worker's end of Coordinator.Work: one stream that many threads write and one thread reads.
 class WorkStream {
  public:
-  WorkStream(v1::Coordinator::Stub& stub, Epoch epoch, std::string worker_id);
+  WorkStream(v1::Coordinator::Stub& stub, const RunSpec& spec);
 
   // Opens the stream and says hello, unless it was cancelled. Requires that no stream is open.
   void Open();
@@ -69,8 +69,7 @@ class WorkStream {
   void Write(const v1::WorkRequest& request);
 
   v1::Coordinator::Stub& stub_;
-  const Epoch epoch_;
-  const std::string worker_id_;
+  const RunSpec& spec_;
   absl::Mutex mutex_;
   // Shared: the reader blocks in Read without the lock while others write.
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
@@ -107,7 +106,7 @@ class LearnerLink {
   using Outcome = WorkStream::Outcome;
 
   // All outlive it.
-  LearnerLink(const RunSpec& spec, const std::string& worker_id, v1::Coordinator::Stub& coordinator,
+  LearnerLink(const RunSpec& spec, v1::Coordinator::Stub& coordinator,
               reward::RewardClient& rewards, RolloutMetrics& metrics, const Clock& clock);
 
   // Serves one connection and returns the reason of its end. Gives each new lease to `take`.
@@ -157,7 +156,6 @@ class LearnerLink {
   bool LookAtSampler(bool stalled);
 
   const RunSpec& spec_;
-  const std::string& worker_id_;
   reward::RewardClient& rewards_;
   RolloutMetrics& metrics_;
   const Clock& clock_;

@@ -20,14 +20,13 @@ constexpr int kIoThreads = 4;
 constexpr int kPreparationThreads = 8;  // They mostly wait: prompts asked for at once share a call.
 constexpr uint64_t kOwnContentBytes = uint64_t{256} << 20;
 
-weights::WeightFollower::Options FollowOptions(const RunSpec& spec, const std::string& worker_id,
-                                               weights::WeightRelay* relay,
+weights::WeightFollower::Options FollowOptions(const RunSpec& spec, weights::WeightRelay* relay,
                                                weights::JoinBroadcastGroup join_broadcast_group,
                                                const LocalWeights* local_weights) {
   weights::WeightFollower::Options follow;
   follow.endpoints = spec.weight_endpoints;
   follow.epoch = spec.epoch;
-  follow.worker_id = worker_id;
+  follow.worker_id = spec.worker_id;
   follow.timeout = spec.rpc_timeout;
   // Members with certificates need not trust each other's bytes; in plaintext nobody knows anybody.
   if (rpc::UsesTls()) follow.chunk_check = weights::ChunkCheck::kSha256;
@@ -45,32 +44,29 @@ weights::WeightFollower::Options FollowOptions(const RunSpec& spec, const std::s
 
 }  // namespace
 
-LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
-                               v1::Coordinator::Stub& coordinator,
+LearnerSession::LearnerSession(RunSpec spec, v1::Coordinator::Stub& coordinator,
                                std::unique_ptr<reward::RewardClient> rewards,
                                RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,
                                const Clock& clock, weights::WeightRelay* relay,
                                weights::JoinBroadcastGroup join_broadcast_group,
                                const LocalWeights* local_weights)
     : spec_(std::move(spec)),
-      worker_id_(std::move(worker_id)),
       rewards_(std::move(rewards)),
-      link_(spec_, worker_id_, coordinator, *rewards_, metrics, clock),
+      link_(spec_, coordinator, *rewards_, metrics, clock),
       own_content_(kOwnContentBytes),
       conditioning_({.learner = spec_.weight_endpoints.front(),
                      .epoch = spec_.epoch,
-                     .worker_id = worker_id_,
+                     .worker_id = spec_.worker_id,
                      .learner_silence = spec_.rpc_timeout},
                     relay == nullptr ? own_content_ : relay->content(), metrics, follow_metrics,
                     clock),
-      delivery_(spec_, worker_id_, *rewards_, link_, metrics, clock),
+      delivery_(spec_, *rewards_, link_, metrics, clock),
       model_(spec_, [this](const std::string& sha256,
                            const weights::Placed& placed) { follower_.Place(sha256, placed); }),
-      follower_(
-          FollowOptions(spec_, worker_id_, relay, std::move(join_broadcast_group), local_weights),
-          follow_metrics, clock, [this] { link_.leases().Wake(); }),
+      follower_(FollowOptions(spec_, relay, std::move(join_broadcast_group), local_weights),
+                follow_metrics, clock, [this] { link_.leases().Wake(); }),
       pictures_(
-          spec_, worker_id_, coordinator, conditioning_,
+          spec_, coordinator, conditioning_,
           [this](const std::string& sha256) { return follower_.Held(sha256); }, clock),
       sampler_({.spec = spec_,
                 .link = link_,
@@ -118,7 +114,7 @@ void LearnerSession::Take(v1::Lease lease) {
   const TraceScope scope(link_.TraceOf(lease));
   OXBOW_LOG(Debug) << "lease taken" << Field("group", lease.group_id())
                    << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
-                   << Field("attempt", lease.attempt()) << Field("worker", worker_id_);
+                   << Field("attempt", lease.attempt()) << Field("worker", spec_.worker_id);
   if (!lease.has_head() && !lease.has_pictures()) {
     if (weights::Chunk held = conditioning_.Held(lease); held != nullptr) {
       return link_.leases().Ready({std::move(lease), std::nullopt, std::move(held)});

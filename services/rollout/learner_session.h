@@ -31,7 +31,7 @@ class LearnerSession {
   // because the caller of Leave may keep the session alive longer than the caller of Serve.
   // `relay`, if not null, forwards this worker's weights to others; `join_broadcast_group`, if not
   // null, takes part in broadcasts.
-  LearnerSession(RunSpec spec, std::string worker_id, v1::Coordinator::Stub& coordinator,
+  LearnerSession(RunSpec spec, v1::Coordinator::Stub& coordinator,
                  std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
                  weights::FollowMetrics& follow_metrics, const Clock& clock,
                  weights::WeightRelay* relay = nullptr,
@@ -63,7 +63,6 @@ class LearnerSession {
   void WorkOn(TaskQueue& queue, int threads);
 
   const RunSpec spec_;
-  const std::string worker_id_;
   const std::unique_ptr<reward::RewardClient> rewards_;
   LearnerLink link_;
   weights::ContentStore own_content_;  // In use if the worker does not relay.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/lease_sampler.h"
 
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -16,9 +20,16 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/model/device_memory.h"
+#include "core/model/image_sampler.h"
+#include "rpc/channel.h"
+#include "rpc/convert_torch.h"
+#include "rpc/retry.h"
 
 namespace oxbow::rollout {
 namespace {
+
+// The last limit of a stream that always moves.
+constexpr absl::Duration kSendAtMost = absl::Hours(1);
 
 constexpr absl::Duration kLinger = absl::Milliseconds(3);  // Wait for further leases.
 constexpr absl::Duration kIdle = absl::Milliseconds(200);  // Between checks of the stop flag.
@@ -66,6 +77,25 @@ absl::StatusOr<std::vector<bool>> WindowOf(const v1::Lease& lease,
   return window;
 }
 
+absl::StatusOr<model::Conditioning> ConditioningFrom(const RunSpec& spec, const std::string& sent) {
+  v1::Conditioning message;
+  if (!message.ParseFromString(sent)) {
+    return absl::InvalidArgumentError("the conditioning is no message");
+  }
+  return rpc::ConditioningFromProto(message, spec.architecture->conditioning());
+}
+
+// Takes the leases of held-out pictures out of a batch.
+std::vector<ReadyLease> TakePictures(std::vector<ReadyLease>& batch) {
+  const auto first = std::stable_partition(batch.begin(), batch.end(), [](const ReadyLease& ready) {
+    return ready.pictures == nullptr;
+  });
+  std::vector<ReadyLease> pictures(std::make_move_iterator(first),
+                                   std::make_move_iterator(batch.end()));
+  batch.erase(first, batch.end());
+  return pictures;
+}
+
 absl::StatusOr<GroupTask> TaskOf(ReadyLease& ready, const RunSpec& spec) {
   OXBOW_ASSIGN_OR_RETURN(model::Conditioning conditioning,
                          ConditioningFrom(spec, *ready.conditioning));
@@ -75,6 +105,101 @@ absl::StatusOr<GroupTask> TaskOf(ReadyLease& ready, const RunSpec& spec) {
 }
 
 }  // namespace
+
+PictureWork::PictureWork(const RunSpec& spec, v1::Coordinator::Stub& coordinator,
+                         ConditioningSource& source,
+                         std::function<weights::Chunk(const std::string&)> held, const Clock& clock)
+    : spec_(spec),
+      coordinator_(coordinator),
+      source_(source),
+      weights_(source, std::move(held)),
+      guard_(clock) {}
+
+absl::StatusOr<ReadyLease> PictureWork::Prepare(v1::Lease lease) {
+  if (spec_.held_out.sigmas.empty()) {
+    return absl::InvalidArgumentError("the learner has not said how held-out pictures are drawn");
+  }
+  auto pictures = std::make_shared<PicturesToDraw>();
+  OXBOW_ASSIGN_OR_RETURN(pictures->weights, weights_.Get(lease.pictures()));
+  for (const v1::Lease::Picture& picture : lease.pictures().pictures()) {
+    OXBOW_ASSIGN_OR_RETURN(weights::Chunk sent,
+                           source_.Get({.sha256 = picture.conditioning().sha256(),
+                                        .bytes = picture.conditioning().bytes(),
+                                        .xxh3 = ""},
+                                       {}));
+    pictures->conditioning.push_back(std::move(sent));
+  }
+  if (pictures->conditioning.empty()) return absl::InvalidArgumentError("a lease of no picture");
+  return ReadyLease{
+      .lease = std::move(lease), .head = std::nullopt, .pictures = std::move(pictures)};
+}
+
+// All pictures of a lease are one batch: on some devices a row's bits depend on the rows beside it.
+absl::StatusOr<PictureWork::Pictures> PictureWork::DrawOne(const ReadyLease& ready,
+                                                           SamplerModel& model,
+                                                           SamplerProgress& progress) const {
+  OXBOW_ASSIGN_OR_RETURN(const model::VelocityModel* network,
+                         model.ForPictures(ready.pictures->weights));
+  std::vector<model::ImageRequest> requests;
+  const v1::Lease::Pictures& wanted = ready.lease.pictures();
+  for (int i = 0; i < wanted.pictures_size(); ++i) {
+    OXBOW_ASSIGN_OR_RETURN(
+        const model::Conditioning conditioning,
+        ConditioningFrom(spec_, *ready.pictures->conditioning[static_cast<size_t>(i)]));
+    requests.push_back({.conditioning = model::MovedTo(conditioning, spec_.device),
+                        .key = {.run_seed = spec_.run_seed,
+                                .group = wanted.pictures(i).noise_group(),
+                                .sample = wanted.pictures(i).noise_sample()}});
+  }
+  const c10::InferenceMode no_gradients;
+  return model::SampleFrames(Watched(*network, progress), model.decoder(), spec_.held_out, requests,
+                             spec_.held_out_shape, static_cast<int64_t>(requests.size()));
+}
+
+absl::StatusOr<PictureWork::Pictures> PictureWork::Draw(const ReadyLease& ready,
+                                                        SamplerModel& model,
+                                                        SamplerProgress& progress) const {
+  try {
+    return DrawOne(ready, model, progress);
+  } catch (const std::exception& error) {
+    return model::DeviceErrorOf(error).value_or(
+        absl::InternalError(absl::StrCat("torch: ", error.what())));
+  }
+}
+
+absl::StatusOr<bool> PictureWork::Deliver(const v1::Lease& lease, const Pictures& pictures,
+                                          const std::function<bool(absl::Duration)>& pause) {
+  absl::StatusOr<bool> taken;
+  const auto once = [&] { return (taken = DeliverOnce(lease, pictures)).status(); };
+  OXBOW_RETURN_IF_ERROR(rpc::RetryUntilAnswered({}, once, pause));
+  return taken;
+}
+
+absl::StatusOr<bool> PictureWork::DeliverOnce(const v1::Lease& lease, const Pictures& pictures) {
+  const auto context = rpc::ContextWithDeadline(kSendAtMost);
+  rpc::SilenceGuard::Watched watched(guard_, *context, spec_.rpc_timeout);
+  const auto stream = coordinator_.Deliver(context.get());
+  v1::DeliverRequest request;
+  request.set_epoch(spec_.epoch.value);
+  request.set_worker_id(spec_.worker_id);
+  request.set_lease_id(lease.lease_id());
+  bool open = true;
+  for (size_t i = 0; open && i < pictures.size(); ++i) {
+    for (v1::PicturePiece& piece : rpc::InPieces(lease.pictures().evaluation(),
+                                                 lease.pictures().first_place() + i, pictures[i])) {
+      *request.mutable_piece() = std::move(piece);
+      if (!(open = stream->Write(request))) break;
+      watched.SignOfLife();
+    }
+  }
+  stream->WritesDone();
+  v1::DeliverResponse response;
+  const bool answered = stream->Read(&response);
+  const absl::Status status = watched.Ended(stream->Finish());
+  if (answered) return response.taken();
+  if (!status.ok()) return status;
+  return absl::UnavailableError("the learner closed the stream without an answer");
+}
 
 void LeaseSampler::Run() {
   pthread_setname_np(pthread_self(), "sampler");
@@ -215,17 +340,19 @@ std::vector<SampledGroup> LeaseSampler::Sample(std::vector<GroupTask>& tasks) {
 
 void LeaseSampler::DrawPictures(const std::vector<ReadyLease>& batch) {
   LearnerLink& link = parts_.link;
-  const PictureWork::Watch watch = [&](const model::VelocityModel& network) {
-    return std::make_unique<Watched>(network, link.progress());
-  };
-  const auto take = [&](const v1::Lease& lease, PictureWork::Drawn drawn) {
-    if (IsDeviceError(drawn.status())) return link.GiveUp(drawn.status(), {lease});
-    if (!drawn.ok()) return link.Finish(lease.lease_id(), {.failure = drawn.status().ToString()});
-    link.leases().Sampled(lease.lease_id());
-    auto pictures = std::make_shared<const PictureWork::Pictures>(*std::move(drawn));
-    parts_.tasks.Push([this, lease, pictures] { DeliverPictures(lease, *pictures); });
-  };
-  parts_.pictures.Draw(batch, parts_.model, watch, take);
+  for (const auto& ready : batch) {
+    const v1::Lease& lease = ready.lease;
+    auto drawn = parts_.pictures.Draw(ready, parts_.model, link.progress());
+    if (IsDeviceError(drawn.status())) {
+      link.GiveUp(drawn.status(), {lease});
+    } else if (!drawn.ok()) {
+      link.Finish(lease.lease_id(), {.failure = drawn.status().ToString()});
+    } else {
+      link.leases().Sampled(lease.lease_id());
+      auto pictures = std::make_shared<const PictureWork::Pictures>(*std::move(drawn));
+      parts_.tasks.Push([this, lease, pictures] { DeliverPictures(lease, *pictures); });
+    }
+  }
 }
 
 void LeaseSampler::DeliverPictures(const v1::Lease& lease, const PictureWork::Pictures& pictures) {

@@ -103,6 +103,7 @@ absl::Status Worker::Run() {
 
 absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   OXBOW_ASSIGN_OR_RETURN(RunSpec spec, RunSpecFrom(registration));
+  spec.worker_id = options_.worker_id;
   spec.device = options_.device;
   spec.weights_on_host = options_.offload_weights;
   if (spec.graphs && !spec.weights_on_host) OXBOW_RETURN_IF_ERROR(model::CheckGraphs(spec.device));
@@ -121,8 +122,8 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   // A series is there before the first failure, so that its rate is seen.
   for (const std::string& name : spec.reward.observed()) metrics_.ObservedFailed(name, 0);
   auto session = std::make_shared<LearnerSession>(
-      std::move(spec), options_.worker_id, *stub_, std::move(rewards), metrics_, follow_metrics_,
-      clock_, options_.relay, options_.join_broadcast_group, options_.local_weights);
+      std::move(spec), *stub_, std::move(rewards), metrics_, follow_metrics_, clock_,
+      options_.relay, options_.join_broadcast_group, options_.local_weights);
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();

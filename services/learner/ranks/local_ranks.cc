@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/ranks/local_ranks.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/listening_sockets.h"
 #include "base/parent_death.h"
 #include "base/process.h"
 #include "base/status_macros.h"
@@ -32,17 +29,9 @@ constexpr char kCannotStart[] = "cannot start a rank";
 // A free port. Another process may take it before rank 0 does; then the start fails and is tried
 // again.
 absl::StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  inet_pton(AF_INET, kLoopback, &address.sin_addr);
-  socklen_t length = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = fd >= 0 && bind(fd, any, length) == 0 && getsockname(fd, any, &length) == 0;
-  const std::string why = std::strerror(errno);
-  if (fd >= 0) close(fd);
-  if (!bound) return absl::UnavailableError(absl::StrCat("no port for the ranks: ", why));
-  return ntohs(address.sin_port);
+  const absl::StatusOr<ListeningSockets> sockets = Listen(absl::StrCat(kLoopback, ":0"));
+  if (!sockets.ok()) return Annotate(sockets.status(), "no port for the ranks");
+  return sockets->port;
 }
 
 // The path is resolved first: a process started from /proc/self/exe would be named "exe".
