@@ -122,12 +122,11 @@ absl::StatusOr<Peers> MakePeers(const RunStart& start) {
 absl::StatusOr<Desk> MakeDesk(const RunStart& start, const Peers& peers) {
   const RunSetup& setup = start.setup;
   const LearnerStep first_step(start.from.committed_steps);
-  Desk desk{.prompts = std::make_unique<PromptOrder>(setup.train, setup.config.run().seed(),
-                                                     start.from.prompts),
-            .budget = std::make_unique<ByteBudget>(setup.config.services().sink_bytes_max()),
-            .assembler = std::make_unique<GroupAssembler>(),
-            .coordinator = nullptr,
-            .buffer = nullptr};
+  Desk desk;
+  desk.prompts =
+      std::make_unique<PromptOrder>(setup.train, setup.config.run().seed(), start.from.prompts);
+  desk.budget = std::make_unique<ByteBudget>(setup.config.services().sink_bytes_max());
+  desk.assembler = std::make_unique<GroupAssembler>();
   desk.coordinator =
       std::make_unique<Coordinator>(CoordinatorOptionsOf(setup, start.epoch, first_step),
                                     Clock::Steady(), *desk.assembler, *peers.metrics);
@@ -214,7 +213,7 @@ absl::Status RunCheckpoints::Begin(RunState state) {
   }
   CheckpointStore::Others others;
   if (stages_.trainer.has_pieces()) {
-    OXBOW_RETURN_IF_ERROR(start.checkpointing.Prepare(state.committed_steps));
+    OXBOW_RETURN_IF_ERROR(start.checkpointing.store().Prepare(state.committed_steps));
     leader_.AnnounceSave(state.committed_steps);
     others = [this] { return leader_.AwaitSaved(); };
   }

@@ -52,7 +52,7 @@ absl::StatusOr<uint64_t> StartsCountedBy(const std::vector<std::string>& buffers
 absl::Status ReadCheckpoint(ResumePoint& point) {
   // Launchers restart all ranks with the same arguments. So --resume must work without a
   // checkpoint, and if there is one, a fresh start is never intended.
-  OXBOW_ASSIGN_OR_RETURN(const bool none, point.checkpointing.empty());
+  OXBOW_ASSIGN_OR_RETURN(const bool none, point.checkpointing.store().empty());
   if (none) return CheckNotLost(point.options.directory);
   if (!point.options.resume) {
     return absl::InvalidArgumentError(
@@ -141,12 +141,7 @@ absl::Status TakeStartWeights(const RunStart& run, model::Policy& policy) {
 
 absl::StatusOr<ResumePoint> ReadResumePoint(const RunOptions& options, RunSetup setup) {
   Checkpointing checkpointing(options.directory, setup.config, PromptDigestsOf(setup));
-  ResumePoint point{.options = options,
-                    .setup = std::move(setup),
-                    .checkpointing = std::move(checkpointing),
-                    .copies = {},
-                    .resumed = std::nullopt,
-                    .from = {}};
+  ResumePoint point{options, std::move(setup), std::move(checkpointing), {}, {}, {}};
   const v1::RunConfig& config = point.setup.config;
   // A disk that cannot be read at this moment has no older checkpoint to offer.
   const absl::Status read = Insist(
@@ -175,7 +170,7 @@ absl::StatusOr<std::unique_ptr<RunStart>> BeginStart(ResumePoint point) {
   const std::filesystem::path& directory = start->options.directory;
   const uint64_t step = start->from.committed_steps;
   if (start->resumed.has_value()) {
-    OXBOW_RETURN_IF_ERROR(start->checkpointing.SetAside(start->resumed->damaged));
+    OXBOW_RETURN_IF_ERROR(start->checkpointing.store().SetDamagedAside(start->resumed->damaged));
   }
   OXBOW_RETURN_IF_ERROR(run::ReserveEnd(directory));
   // Called from another thread; the process ends next.

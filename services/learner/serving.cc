@@ -34,7 +34,7 @@ absl::StatusOr<LearnerLoop::Options> OptionsOfLoop(const RunStart& start,
   LearnerLoop::Options options =
       LoopOptionsOf(start.setup, start.epoch, LearnerStep(start.from.committed_steps),
                     wall_seconds_before, start.from.reuse, start.from.known);
-  const auto best = start.checkpointing.Best(options.checkpoints.best_metric);
+  const auto best = start.checkpointing.store().Best(options.checkpoints.best_metric);
   if (best.has_value()) options.checkpoints.best_before = best->value;
   options.evaluations.directory = start.options.directory;
   options.evaluations.owed = {start.from.owed_evaluations.begin(),

@@ -16,18 +16,9 @@ namespace oxbow::rollout {
 namespace {
 
 const char* NameOf(v1::InsertOutcome outcome) {
-  switch (outcome) {
-    case v1::INSERT_OUTCOME_ACCEPTED:
-      return "accepted";
-    case v1::INSERT_OUTCOME_DUPLICATE:
-      return "duplicate";
-    case v1::INSERT_OUTCOME_FENCED:
-      return "fenced";
-    case v1::INSERT_OUTCOME_SUPERSEDED:
-      return "superseded";
-    default:
-      return "invalid";
-  }
+  static constexpr const char* kNames[] = {"invalid", "accepted", "duplicate",
+                                           "fenced",  "invalid",  "superseded"};
+  return v1::InsertOutcome_IsValid(outcome) ? kNames[outcome] : kNames[0];
 }
 
 // Only one sample of a group may become a replay entry.

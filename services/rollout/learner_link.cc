@@ -164,20 +164,22 @@ bool SamplerProgress::Stalled() const {
 }
 
 LearnerLink::LearnerLink(const RunSpec& spec, v1::Coordinator::Stub& coordinator,
-                         reward::RewardClient& rewards, RolloutMetrics& metrics, const Clock& clock)
+                         reward::RewardClient& rewards, RolloutMetrics& metrics, const Clock& clock,
+                         std::function<void(const v1::Lease&)> take)
     : spec_(spec),
       rewards_(rewards),
       metrics_(metrics),
       clock_(clock),
+      take_(std::move(take)),
       stream_(coordinator, spec),
       leases_(spec.groups_in_flight),
       progress_(clock, lease::StandstillMax(spec.lease_time)) {}
 
-absl::Status LearnerLink::Serve(const std::function<void(const v1::Lease&)>& take) {
+absl::Status LearnerLink::Serve() {
   stream_.Open();
   OfferCredit();
   v1::WorkResponse message;
-  while (stream_.Read(message)) OnMessage(message, take);
+  while (stream_.Read(message)) OnMessage(message);
   return stream_.Close();
 }
 
@@ -202,13 +204,12 @@ void LearnerLink::Stop() {
   leases_.Wake();
 }
 
-void LearnerLink::OnMessage(const v1::WorkResponse& message,
-                            const std::function<void(const v1::Lease&)>& take) {
+void LearnerLink::OnMessage(const v1::WorkResponse& message) {
   switch (message.message_case()) {
     case v1::WorkResponse::kLease:
       if (!leases_.Arrived(message.lease())) break;
       metrics_.GroupsInFlight(leases_.held().size());
-      take(message.lease());
+      take_(message.lease());
       break;
     case v1::WorkResponse::kCancel:
       leases_.Cancel(message.cancel().lease_id());

@@ -105,12 +105,13 @@ class LearnerLink {
  public:
   using Outcome = WorkStream::Outcome;
 
-  // All outlive it.
+  // All outlive it. Each new lease is given to `take`.
   LearnerLink(const RunSpec& spec, v1::Coordinator::Stub& coordinator,
-              reward::RewardClient& rewards, RolloutMetrics& metrics, const Clock& clock);
+              reward::RewardClient& rewards, RolloutMetrics& metrics, const Clock& clock,
+              std::function<void(const v1::Lease&)> take);
 
-  // Serves one connection and returns the reason of its end. Gives each new lease to `take`.
-  absl::Status Serve(const std::function<void(const v1::Lease&)>& take);
+  // Serves one connection and returns the reason of its end.
+  absl::Status Serve();
   // Takes no more leases, waits up to `timeout` until the held ones are delivered, says goodbye and
   // ends Serve.
   void Leave(absl::Duration timeout);
@@ -149,8 +150,7 @@ class LearnerLink {
   absl::Status failure() const;
 
  private:
-  void OnMessage(const v1::WorkResponse& message,
-                 const std::function<void(const v1::Lease&)>& take);
+  void OnMessage(const v1::WorkResponse& message);
   void DropExpired(const v1::WorkResponse::Renewed& renewed);
   void Fail(const absl::Status& why);  // Ends Serve, for good.
   bool LookAtSampler(bool stalled);
@@ -159,6 +159,7 @@ class LearnerLink {
   reward::RewardClient& rewards_;
   RolloutMetrics& metrics_;
   const Clock& clock_;
+  const std::function<void(const v1::Lease&)> take_;
   WorkStream stream_;
   HeldLeases leases_;
   SamplerProgress progress_;

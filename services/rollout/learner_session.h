@@ -41,9 +41,7 @@ class LearnerSession {
 
   // Serves one connection and returns the reason of its end. May be called again during the same
   // epoch.
-  absl::Status Serve() {
-    return link_.Serve([this](const v1::Lease& lease) { Take(lease); });
-  }
+  absl::Status Serve() { return link_.Serve(); }
 
   // Takes no more leases, waits up to `timeout` until the held ones are delivered, says goodbye and
   // ends Serve. From any thread.

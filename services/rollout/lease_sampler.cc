@@ -167,15 +167,14 @@ absl::StatusOr<PictureWork::Pictures> PictureWork::Draw(const ReadyLease& ready,
   }
 }
 
-absl::StatusOr<bool> PictureWork::Deliver(const v1::Lease& lease, const Pictures& pictures,
-                                          const std::function<bool(absl::Duration)>& pause) {
-  absl::StatusOr<bool> taken;
-  const auto once = [&] { return (taken = DeliverOnce(lease, pictures)).status(); };
-  OXBOW_RETURN_IF_ERROR(rpc::RetryUntilAnswered({}, once, pause));
-  return taken;
+void PictureWork::Deliver(const v1::Lease& lease, const Pictures& pictures, LearnerLink& link) {
+  const uint64_t id = lease.lease_id();
+  const auto once = [&] { return DeliverOnce(lease, pictures); };
+  const auto pause = [&](absl::Duration wait) { return link.Pause(id, wait); };
+  link.Finish(id, OutcomeOf(rpc::RetryUntilAnswered({}, once, pause)));
 }
 
-absl::StatusOr<bool> PictureWork::DeliverOnce(const v1::Lease& lease, const Pictures& pictures) {
+absl::Status PictureWork::DeliverOnce(const v1::Lease& lease, const Pictures& pictures) {
   const auto context = rpc::ContextWithDeadline(kSendAtMost);
   rpc::SilenceGuard::Watched watched(guard_, *context, spec_.rpc_timeout);
   const auto stream = coordinator_.Deliver(context.get());
@@ -196,7 +195,7 @@ absl::StatusOr<bool> PictureWork::DeliverOnce(const v1::Lease& lease, const Pict
   v1::DeliverResponse response;
   const bool answered = stream->Read(&response);
   const absl::Status status = watched.Ended(stream->Finish());
-  if (answered) return response.taken();
+  if (answered) return absl::OkStatus();  // Also that nobody wanted them.
   if (!status.ok()) return status;
   return absl::UnavailableError("the learner closed the stream without an answer");
 }
@@ -350,15 +349,10 @@ void LeaseSampler::DrawPictures(const std::vector<ReadyLease>& batch) {
     } else {
       link.leases().Sampled(lease.lease_id());
       auto pictures = std::make_shared<const PictureWork::Pictures>(*std::move(drawn));
-      parts_.tasks.Push([this, lease, pictures] { DeliverPictures(lease, *pictures); });
+      parts_.tasks.Push(
+          [this, lease, pictures] { parts_.pictures.Deliver(lease, *pictures, parts_.link); });
     }
   }
-}
-
-void LeaseSampler::DeliverPictures(const v1::Lease& lease, const PictureWork::Pictures& pictures) {
-  const auto pause = [&](absl::Duration wait) { return parts_.link.Pause(lease.lease_id(), wait); };
-  parts_.link.Finish(lease.lease_id(),
-                     OutcomeOf(parts_.pictures.Deliver(lease, pictures, pause).status()));
 }
 
 }  // namespace oxbow::rollout

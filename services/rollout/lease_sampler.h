@@ -53,10 +53,9 @@ class PictureWork {
   absl::StatusOr<Pictures> Draw(const ReadyLease& ready, SamplerModel& model,
                                 SamplerProgress& progress) const;
 
-  // Sends them until the learner has answered or `pause` says that nobody waits for them. False if
-  // nobody wanted them.
-  absl::StatusOr<bool> Deliver(const v1::Lease& lease, const Pictures& pictures,
-                               const std::function<bool(absl::Duration)>& pause);
+  // Sends them until the learner answers or nobody waits for them, and tells the link how that
+  // ended.
+  void Deliver(const v1::Lease& lease, const Pictures& pictures, LearnerLink& link);
 
   // The weights in use are others.
   void WeightsApplied() { weights_.Applied(); }
@@ -66,7 +65,7 @@ class PictureWork {
  private:
   absl::StatusOr<Pictures> DrawOne(const ReadyLease& ready, SamplerModel& model,
                                    SamplerProgress& progress) const;
-  absl::StatusOr<bool> DeliverOnce(const v1::Lease& lease, const Pictures& pictures);
+  absl::Status DeliverOnce(const v1::Lease& lease, const Pictures& pictures);
 
   const RunSpec& spec_;
   v1::Coordinator::Stub& coordinator_;
@@ -104,7 +103,6 @@ class LeaseSampler {
   void SampleBatch(std::vector<ReadyLease> batch);
   std::vector<SampledGroup> Sample(std::vector<GroupTask>& tasks);
   void DrawPictures(const std::vector<ReadyLease>& batch);
-  void DeliverPictures(const v1::Lease& lease, const PictureWork::Pictures& pictures);
 
   const Parts parts_;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/rollout_metrics.h"
 
-#include <map>
 #include <string>
 
 #include "telemetry/families.h"
@@ -13,6 +12,7 @@ using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Registry;
+using telemetry::Counters;
 using telemetry::Metric;
 
 const telemetry::Buckets kSampleBuckets = {.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 40, 160};
@@ -22,16 +22,7 @@ const telemetry::Buckets kCallBuckets = {.001, .0025, .005, .01, .025, .05, .1,
 }  // namespace
 
 struct RolloutMetrics::Impl {
-  explicit Impl(Registry& registry) : r(registry) {
-    for (const char* outcome :
-         {"accepted", "duplicate", "fenced", "superseded", "invalid", "failed"}) {
-      groups.emplace(outcome, &Metric(r, exported::kRolloutGroupsTotal, {{"outcome", outcome}}));
-    }
-    for (const char* source : {"held", "learner", "peer"}) {
-      conditioning.emplace(
-          source, &Metric(r, exported::kRolloutConditioningBytesTotal, {{"source", source}}));
-    }
-  }
+  explicit Impl(Registry& registry) : r(registry) {}
 
   Registry& r;
   Counter& samples = Metric(r, exported::kRolloutSamplesTotal);
@@ -45,15 +36,19 @@ struct RolloutMetrics::Impl {
   Histogram& apply = Metric(r, exported::kRolloutWeightsApplyDurationSeconds, kCallBuckets);
   Gauge& in_flight = Metric(r, exported::kRolloutGroupsInFlight);
   Counter& reconnects = Metric(r, exported::kRolloutReconnectsTotal);
-  std::map<std::string, Counter*> groups;
-  std::map<std::string, Counter*> conditioning;  // By source.
+  Counters groups{r,
+                  exported::kRolloutGroupsTotal,
+                  "outcome",
+                  {"accepted", "duplicate", "fenced", "superseded", "invalid", "failed"}};
+  Counters conditioning{
+      r, exported::kRolloutConditioningBytesTotal, "source", {"held", "learner", "peer"}};
 };
 
 RolloutMetrics::RolloutMetrics(Registry& registry) : impl_(std::make_unique<Impl>(registry)) {}
 RolloutMetrics::~RolloutMetrics() = default;
 
 void RolloutMetrics::ConditioningFrom(const std::string& source, uint64_t bytes) {
-  impl_->conditioning.at(source)->Increment(static_cast<double>(bytes));
+  impl_->conditioning.Add(source, static_cast<double>(bytes));
 }
 
 void RolloutMetrics::BatchSampled(uint64_t samples, double seconds) {
@@ -66,7 +61,7 @@ void RolloutMetrics::ObservedFailed(const std::string& reward, uint32_t samples)
   impl_->observed_failed.Add({{"reward", reward}}).Increment(samples);
 }
 void RolloutMetrics::GroupDelivered(const std::string& outcome, double seconds) {
-  impl_->groups.at(outcome)->Increment();
+  impl_->groups.Add(outcome);
   impl_->delivery.Observe(seconds);
 }
 void RolloutMetrics::WeightsApplied(uint64_t policy_version, double seconds) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
@@ -116,6 +117,11 @@ uint64_t RaiseDescriptorLimit() {
   if (limit.rlim_cur >= wanted) return limit.rlim_cur;
   const rlimit raised{.rlim_cur = wanted, .rlim_max = limit.rlim_max};
   return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? wanted : limit.rlim_cur;
+}
+
+std::optional<std::string> FromEnvironment(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 std::string HostName() {

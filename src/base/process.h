@@ -54,6 +54,9 @@ absl::StatusOr<std::filesystem::path> ExecutablePath();
 // soft limit of 1024 is for programs that use select. Returns the limit that is in force.
 uint64_t RaiseDescriptorLimit();
 
+// Nothing where the environment has no such name.
+std::optional<std::string> FromEnvironment(const std::string& name);
+
 // This machine's name; empty if the system does not say.
 std::string HostName();
 

@@ -11,6 +11,10 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "metrics/exported_metrics.h"
 
 namespace oxbow::telemetry {
@@ -30,5 +34,26 @@ prometheus::Gauge& Metric(prometheus::Registry& registry, const exported::Gauge&
                           const prometheus::Labels& labels = {});
 prometheus::Histogram& Metric(prometheus::Registry& registry, const exported::Histogram& row,
                               const Buckets& buckets);
+
+// One counter for each value of a label, all made at once.
+class Counters {
+ public:
+  Counters(prometheus::Registry& registry, const exported::Counter& row, const char* label,
+           const std::vector<std::string>& values) {
+    for (const std::string& value : values) {
+      children_[value] = &Metric(registry, row, {{label, value}});
+    }
+  }
+
+  // Another value is not counted.
+  void Add(const std::string& value, double by = 1) const {
+    if (const auto found = children_.find(value); found != children_.end()) {
+      found->second->Increment(by);
+    }
+  }
+
+ private:
+  std::map<std::string, prometheus::Counter*> children_;
+};
 
 }  // namespace oxbow::telemetry

@@ -24,7 +24,6 @@ namespace {
 constexpr absl::Duration kEndGrace = absl::Seconds(1);
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr char kParent[] = "OXBOW_RANK_ZERO_PID";
-constexpr char kCannotStart[] = "cannot start a rank";
 
 // A free port. Another process may take it before rank 0 does; then the start fails and is tried
 // again.
@@ -38,9 +37,9 @@ absl::StatusOr<int> FreePort() {
 absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& argv,
                                 const std::vector<std::string>& environment) {
   const absl::StatusOr<std::filesystem::path> self = ExecutablePath();
-  if (!self.ok()) return Annotate(self.status(), kCannotStart);
+  if (!self.ok()) return Annotate(self.status(), "cannot start a rank");
   absl::StatusOr<pid_t> pid = Spawn({.binary = *self, .argv = argv, .environment = environment});
-  if (!pid.ok()) return Annotate(pid.status(), kCannotStart);
+  if (!pid.ok()) return Annotate(pid.status(), "cannot start a rank");
   return pid;
 }
 
@@ -48,27 +47,27 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& argv,
 
 absl::StatusOr<std::unique_ptr<LocalRanks>> LocalRanks::Start(
     parallel::JoinOptions place, int ranks, const std::vector<std::string>& argv) {
-  absl::StatusOr<int> port = FreePort();
-  if (!port.ok()) return port.status();
+  OXBOW_ASSIGN_OR_RETURN(const int port, FreePort());
   std::unique_ptr<LocalRanks> started(new LocalRanks());
   started->place_ = std::move(place);
   started->place_.size = ranks;
   started->place_.agent_has_store = false;
   started->place_.address = kLoopback;
-  started->place_.port = *port;
+  started->place_.port = port;
   for (int rank = 1; rank < ranks; ++rank) {
-    const absl::StatusOr<pid_t> pid = SpawnSelf(
-        argv, {absl::StrCat("MASTER_ADDR=", kLoopback), absl::StrCat("MASTER_PORT=", *port),
-               absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-               absl::StrCat("WORLD_SIZE=", ranks), "TORCHELASTIC_USE_AGENT_STORE=False",
-               absl::StrCat(kParent, "=", getpid())});
-    if (!pid.ok()) return pid.status();
+    OXBOW_ASSIGN_OR_RETURN(
+        const pid_t pid,
+        SpawnSelf(argv,
+                  {absl::StrCat("MASTER_ADDR=", kLoopback), absl::StrCat("MASTER_PORT=", port),
+                   absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
+                   absl::StrCat("WORLD_SIZE=", ranks), "TORCHELASTIC_USE_AGENT_STORE=False",
+                   absl::StrCat(kParent, "=", getpid())}));
     {
       absl::MutexLock lock(&started->mutex_);
-      started->alive_[rank] = *pid;
+      started->alive_[rank] = pid;
     }
     started->watchers_.emplace_back(
-        [ranks = started.get(), rank, pid = *pid] { ranks->Watch(rank, pid); });
+        [ranks = started.get(), rank, pid] { ranks->Watch(rank, pid); });
   }
   return started;
 }

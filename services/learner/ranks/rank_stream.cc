@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/build_version.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
 #include "rpc/protocol_revision.h"
@@ -29,8 +30,7 @@ RankStream::RankStream(Options options, const Clock& clock,
       context_(rpc::ContextWithDeadline(kLineDeadline)),
       stream_(stub_->Join(context_.get())),
       seen_(clock.Now()) {
-  v1::RankReport hello;
-  hello.set_rank(static_cast<uint32_t>(options_.rank));
+  v1::RankReport hello = Report();
   *hello.mutable_hello() = options_.place;
   hello.mutable_hello()->set_version(BuildVersion());
   hello.mutable_hello()->set_protocol(kProtocolRevision);
@@ -46,21 +46,25 @@ RankStream::~RankStream() {
   reader_.join();
 }
 
+v1::RankReport RankStream::Report() const {
+  v1::RankReport report;
+  report.set_rank(static_cast<uint32_t>(options_.rank));
+  return report;
+}
+
 bool RankStream::Write(const v1::RankReport& report) {
   absl::MutexLock lock(&write_mutex_);
   return stream_->Write(report);
 }
 
 void RankStream::AskToDrain(const std::string& reason) {
-  v1::RankReport report;
-  report.set_rank(static_cast<uint32_t>(options_.rank));
+  v1::RankReport report = Report();
   report.mutable_drain()->set_reason(reason);
   Write(report);  // If rank 0 is gone, the reader says so.
 }
 
 void RankStream::Saved(const v1::RankReport::Saved& saved) {
-  v1::RankReport report;
-  report.set_rank(static_cast<uint32_t>(options_.rank));
+  v1::RankReport report = Report();
   *report.mutable_saved() = saved;
   Write(report);  // If rank 0 is gone, the reader says so.
 }
@@ -88,8 +92,7 @@ void RankStream::ReadLoop() {
 }
 
 void RankStream::AliveLoop() {
-  v1::RankReport alive;
-  alive.set_rank(static_cast<uint32_t>(options_.rank));
+  v1::RankReport alive = Report();
   alive.mutable_alive();
   while (!closing_.WaitForNotificationWithTimeout(kAliveEvery)) {
     bool silent = false;
@@ -140,8 +143,7 @@ absl::StatusOr<v1::InsertResponse::Ack> RankStream::Accept(const v1::Group& grou
     };
     return !mutex_.AwaitWithTimeout(absl::Condition(&over), wait);
   };
-  const absl::Status status = rpc::RetryUntilAnswered({}, ask, pause);
-  if (!status.ok()) return status;
+  OXBOW_RETURN_IF_ERROR(rpc::RetryUntilAnswered({}, ask, pause));
   return ack;
 }
 

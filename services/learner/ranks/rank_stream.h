@@ -51,6 +51,7 @@ class RankStream {
 
  private:
   absl::StatusOr<v1::InsertResponse::Ack> AskOnce(const v1::Group& group);
+  v1::RankReport Report() const;
   bool Write(const v1::RankReport& report);
   void ReadLoop();
   void AliveLoop();

@@ -18,25 +18,8 @@ using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Registry;
+using telemetry::Counters;
 using telemetry::Metric;
-
-// One counter for each value of a label, all made at once.
-class Counters {
- public:
-  Counters(Registry& registry, const exported::Counter& row, const char* label,
-           const std::vector<std::string>& values) {
-    for (const std::string& value : values) {
-      children_[value] = &Metric(registry, row, {{label, value}});
-    }
-  }
-  void Add(const std::string& value, double by = 1) const {
-    if (const auto found = children_.find(value); found != children_.end())
-      found->second->Increment(by);
-  }
-
- private:
-  std::map<std::string, Counter*> children_;
-};
 
 void Set(Gauge& gauge, uint64_t number) { gauge.Set(static_cast<double>(number)); }
 void Add(Counter& counter, uint64_t number) { counter.Increment(static_cast<double>(number)); }
