@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
-#include <memory>
 #include <stdexcept>
 #include <utility>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/rollout_metrics.h"
 
-#include <string>
-
 #include "telemetry/families.h"
 
 namespace oxbow::rollout {

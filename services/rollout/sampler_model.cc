@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <exception>
-#include <functional>
 #include <iterator>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

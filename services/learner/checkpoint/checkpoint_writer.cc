@@ -8,7 +8,6 @@
 #include <map>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/numbers.h"

@@ -4,10 +4,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/checksum.h"

@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
-#include "services/learner/publish/weights_source.h"
 
 namespace oxbow::learner {
 namespace {

@@ -2,8 +2,6 @@
 #include "services/learner/record/learner_metrics.h"
 
 #include <algorithm>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
