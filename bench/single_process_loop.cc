@@ -21,8 +21,8 @@
 #include "services/learner/plan/prompt_order.h"
 #include "services/learner/plan/step_plan.h"
 #include "services/reward/scorer_table.h"
-#include "services/rollout/group_sampler.h"
 #include "services/rollout/group_delivery.h"
+#include "services/rollout/group_sampler.h"
 
 namespace oxbow::bench {
 

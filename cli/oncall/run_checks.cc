@@ -18,8 +18,8 @@
 #include "cli/plan/reward_plan.h"
 #include "config/copy_target.h"
 #include "run/group_bytes.h"
-#include "services/learner/checkpoint/checkpoint_writer.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 
 namespace oxbow::cli {
 namespace {

@@ -20,8 +20,8 @@
 #include "io/model_digest.h"
 #include "run/end_record.h"
 #include "run/prompt_files.h"
-#include "services/learner/checkpoint/checkpoint_writer.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 
 namespace oxbow::cli {
 namespace {

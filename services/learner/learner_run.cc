@@ -61,14 +61,14 @@ absl::Status CheckPorts(const RunOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<parallel::Ranks>> Meet(const parallel::JoinOptions& place) {
+absl::StatusOr<std::unique_ptr<parallel::Ranks>> RanksOf(const parallel::JoinOptions& place) {
   if (place.size > 1) return parallel::JoinRanks(place);
   return parallel::MakeSingleRank();
 }
 
 absl::Status RunMember(const RunOptions& options, RunSetup setup) {
   OXBOW_ASSIGN_OR_RETURN(const LoadedPolicy model, LoadPolicy(setup, options.place));
-  OXBOW_ASSIGN_OR_RETURN(const auto ranks, Meet(options.place));
+  OXBOW_ASSIGN_OR_RETURN(const auto ranks, RanksOf(options.place));
   OXBOW_ASSIGN_OR_RETURN(const auto trainer, MakeTrainer(options, setup, *model.policy, *ranks));
   OXBOW_ASSIGN_OR_RETURN(const auto process, MemberProcess::Start({.options = options,
                                                                    .setup = setup,
@@ -106,7 +106,7 @@ absl::Status LearnerProcess::Run(RunSetup setup) {
   begun_at_ = point.from.committed_steps;
   OXBOW_ASSIGN_OR_RETURN(start_, BeginStart(std::move(point)));
   OXBOW_ASSIGN_OR_RETURN(model_, LoadPolicy(*start_));
-  OXBOW_ASSIGN_OR_RETURN(ranks_, Meet(options_.place));
+  OXBOW_ASSIGN_OR_RETURN(ranks_, RanksOf(options_.place));
   OXBOW_ASSIGN_OR_RETURN(
       trainer_, MakeTrainer(options_, start_->setup, *model_.policy, *ranks_, start_.get()));
   OXBOW_ASSIGN_OR_RETURN(peers_, MakePeers(*start_));
