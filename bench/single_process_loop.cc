@@ -20,8 +20,8 @@
 #include "services/learner/plan/prompt_order.h"
 #include "services/learner/plan/step_plan.h"
 #include "services/reward/scorer_table.h"
+#include "services/rollout/group_delivery.h"
 #include "services/rollout/group_sampler.h"
-#include "services/rollout/reward_stage.h"
 
 namespace oxbow::bench {
 

@@ -11,7 +11,6 @@
 #include "core/parallel/share.h"
 #include "rpc/server.h"
 #include "services/learner/coordinator/experience_sink_service.h"
-#include "services/learner/ranks/held_groups.h"
 #include "services/learner/ranks/rank_stream.h"
 
 namespace oxbow::bench {

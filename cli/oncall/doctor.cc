@@ -31,7 +31,7 @@
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
 #include "run/sampling_spec.h"
-#include "services/learner/checkpoint/checkpoint_copier.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::cli {

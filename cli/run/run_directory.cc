@@ -18,8 +18,8 @@
 #include "io/model_digest.h"
 #include "run/prompt_files.h"
 #include "run/run_record.h"
-#include "services/learner/checkpoint/checkpoint_copier.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 
 namespace oxbow::cli {
 namespace {

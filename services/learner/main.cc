@@ -3,15 +3,14 @@
 #include <ATen/Parallel.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/memory_limits.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 #include "config/memory_parts.h"
 #include "config/run_config.h"
@@ -63,18 +62,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
                "given by oxbow train, which holds the lock of the run's directory");
 }
 
-std::optional<std::string> FromEnvironment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  if (value == nullptr) return std::nullopt;
-  return value;
-}
-
 // Fills in this process's rank: from torchrun, a JobSet or LocalRanks, or else rank 0 of the ranks
 // it starts itself. `local` holds the started ranks. Restarted ranks resume.
 absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
   const oxbow::v1::LearnerConfig& config = flags.run.config.learner();
   oxbow::parallel::JoinOptions& place = flags.run.place;
-  OXBOW_ASSIGN_OR_RETURN(place, oxbow::parallel::ReadRankEnvironment(FromEnvironment));
+  OXBOW_ASSIGN_OR_RETURN(place, oxbow::parallel::ReadRankEnvironment(oxbow::FromEnvironment));
   const uint32_t ranks = flags.ranks > 0 ? flags.ranks : config.ranks();
   if (place.size == 1 && ranks > 1) {
     // Said before a rank is started and prompts are encoded.

@@ -1,11 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/reward_check.h"
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "core/model/image_decoder.h"
 
 namespace oxbow::learner {
+namespace {
+
+// The frames of such a latent of zeros.
+std::vector<Image8> GreyOf(const RunSetup& setup, std::vector<int64_t> latent_shape) {
+  const at::NoGradGuard no_grad;
+  latent_shape.insert(latent_shape.begin(), 1);
+  const at::Tensor latent =
+      at::zeros(latent_shape,
+                at::TensorOptions(at::kFloat).device(at::Device(setup.config.model().device())));
+  return model::FramesOf(setup.model.decoder->Decode(latent).cpu(), 0);
+}
+
+}  // namespace
+
 absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::Prompt>& prompts,
                           const std::vector<Image8>& frames,
                           const std::function<void(const std::string&)>& says) {
@@ -22,6 +41,23 @@ absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::P
                      std::string(scores[0].status().message())));
   }
   return absl::IsCancelled(status) ? absl::OkStatus() : status;
+}
+
+absl::Status TryRewards(reward::RewardClient& rewards, const RunSetup& setup, RunProgress& progress,
+                        const std::function<void(const std::string&)>& says) {
+  const std::vector<v1::Prompt>& prompts = setup.held_out.empty() ? setup.train : setup.held_out;
+  const auto try_size = [&](const std::vector<int64_t>& latent_shape) {
+    const std::vector<Image8> grey = GreyOf(setup, latent_shape);
+    progress.Enter("rewards");
+    const absl::Status status = CheckRewards(rewards, prompts, grey, says);
+    progress.Enter("plan");
+    return status;
+  };
+  OXBOW_RETURN_IF_ERROR(try_size(setup.model.latent_shape));
+  if (setup.held_out.empty() || setup.evaluated_shape == setup.model.latent_shape) {
+    return absl::OkStatus();
+  }
+  return Annotate(try_size(setup.evaluated_shape), "pictures of eval.height and eval.width");
 }
 
 std::map<std::string, std::string> IdentitiesOf(

@@ -12,6 +12,8 @@
 #include "absl/status/status.h"
 #include "base/image8.h"
 #include "oxbow/v1/common.pb.h"
+#include "services/learner/record/run_progress.h"
+#include "services/learner/run_setup.h"
 #include "services/reward/reward_client.h"
 
 namespace oxbow::learner {
@@ -26,6 +28,10 @@ inline constexpr size_t kPromptsChecked = 3;
 absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::Prompt>& prompts,
                           const std::vector<Image8>& frames,
                           const std::function<void(const std::string&)>& says);
+
+// CheckRewards with grey pictures or videos of the size that training draws, and of evaluation's.
+absl::Status TryRewards(reward::RewardClient& rewards, const RunSetup& setup, RunProgress& progress,
+                        const std::function<void(const std::string&)>& says);
 
 // The identity of each reward, by name: as it is now, or as `before` where it is not known now.
 std::map<std::string, std::string> IdentitiesOf(

@@ -14,6 +14,7 @@
 #include "config/memory_parts.h"
 #include "config/rules.h"
 #include "config/validate.h"
+#include "config/yaml_message.h"
 #include "core/model/device.h"
 #include "rpc/convert_torch.h"
 #include "run/model_facts.h"
@@ -202,6 +203,40 @@ std::map<std::string, std::string> PromptDigestsOf(const RunSetup& setup) {
   return digests;
 }
 
+std::map<std::string, io::HyperParameter> HyperParametersOf(const v1::RunConfig& config) {
+  std::map<std::string, io::HyperParameter> values;
+  const auto text = [&](const std::string& section, const google::protobuf::Message& message,
+                        const std::string& field) {
+    const auto* const found = message.GetDescriptor()->FindFieldByName(field);
+    values[section + "." + field] = config::FieldText(message, *found);
+  };
+  const auto number = [&](const std::string& key, auto value) {
+    values[key] = static_cast<double>(value);
+  };
+  text("model", config.model(), "trained");
+  text("sampling", config.sampling(), "dynamics");
+  text("method", config.method(), "name");
+  text("method", config.method(), "correction");
+  text("reward", config.reward(), "terms");
+  number("run.seed", config.run().seed());
+  number("sampling.steps", config.sampling().steps());
+  number("sampling.eta", config.sampling().eta());
+  number("sampling.sde_count", config.sampling().sde_count());
+  number("sampling.guidance", config.sampling().guidance());
+  number("batch.groups", config.batch().groups());
+  number("batch.group_size", config.batch().group_size());
+  number("batch.updates", config.batch().updates());
+  number("method.clip_range", config.method().clip_range());
+  number("method.kl_weight", config.method().kl_weight());
+  number("method.anchor.weight", config.method().anchor().weight());
+  number("method.diversity.weight", config.method().diversity().weight());
+  number("replay.fraction", config.replay().fraction());
+  number("off_policy.staleness_max", config.off_policy().staleness_max());
+  number("optimizer.learning_rate", config.optimizer().learning_rate());
+  number("model.lora.rank", config.model().lora().rank());
+  return values;
+}
+
 GroupRules GroupRulesOf(const RunSetup& setup) {
   return {.latent_shape = setup.model.latent_shape,
           .storage = StorageDType(setup.config.sampling()),
@@ -325,8 +360,8 @@ PictureJudge::Options JudgeOptionsOf(const RunSetup& setup) {
           .reward = setup.config.reward()};
 }
 
-v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
-                                    const RunEndpoints& endpoints) {
+absl::StatusOr<v1::RegisterResponse> RegistrationOf(const RunSetup& setup, Epoch epoch,
+                                                    const RunEndpoints& endpoints) {
   v1::RegisterResponse registration;
   registration.set_epoch(epoch.value);
   registration.set_run_id(RunIdOf(setup, epoch));
@@ -344,17 +379,13 @@ v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
   for (const std::string& buffer : endpoints.buffers) registration.add_buffer_endpoints(buffer);
   registration.set_lease_seconds(setup.config.services().lease_seconds());
   for (const int64_t size : setup.model.latent_shape) registration.add_latent_shape(size);
-  return registration;
-}
-
-absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration) {
-  if (setup.held_out.empty()) return absl::OkStatus();
+  if (setup.held_out.empty()) return registration;
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, EvaluationSpecOf(setup));
   v1::HeldOutSampling& held_out = *registration.mutable_held_out();
   for (const double sigma : spec.sigmas) held_out.add_sigmas(sigma);
   held_out.set_solver(setup.config.eval().solver());
   for (const int64_t size : setup.evaluated_shape) held_out.add_latent_shape(size);
-  return absl::OkStatus();
+  return registration;
 }
 
 }  // namespace oxbow::learner

@@ -12,6 +12,7 @@
 #include "core/flow/dynamics.h"
 #include "core/flow/window.h"
 #include "core/model/policy.h"
+#include "io/tensorboard/event_writer.h"
 #include "oxbow/v1/config.pb.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "run/loaded_model.h"
@@ -66,6 +67,10 @@ absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& se
 // A hash of the prompts that were read, by config key: of their ids in the file's order.
 std::map<std::string, std::string> PromptDigestsOf(const RunSetup& setup);
 
+// The settings by which TensorBoard's tab of hyperparameters tells runs apart: those that people
+// tune, by their keys in a run file. All others are in the text `config` beside them.
+std::map<std::string, io::HyperParameter> HyperParametersOf(const v1::RunConfig& config);
+
 GroupRules GroupRulesOf(const RunSetup& setup);
 // Names one start of the learner: "digits-1".
 std::string RunIdOf(const RunSetup& setup, Epoch epoch);
@@ -91,9 +96,7 @@ struct RunEndpoints {
   std::vector<std::string> buffers;
 };
 
-v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
-                                    const RunEndpoints& endpoints);
-// How workers draw held-out pictures, if the run has any.
-absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration);
+absl::StatusOr<v1::RegisterResponse> RegistrationOf(const RunSetup& setup, Epoch epoch,
+                                                    const RunEndpoints& endpoints);
 
 }  // namespace oxbow::learner

@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <set>
 
 #include "config/run_config.h"
+#include "config/yaml_message.h"
 #include "run/sampling_spec.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -172,6 +174,21 @@ TEST(PromptsNeededTest, WhereAnyMayBeTakenAllAreAndHeldOutOnesAreThoseThatAreDra
   setup.config.mutable_batch()->set_dynamic_sampling_max(0);
   setup.config.mutable_prompts()->set_choice(v1::PROMPT_CHOICE_LEARNABLE);
   EXPECT_EQ(PromptsNeeded(setup).size(), 170u);
+}
+
+TEST(HyperParametersTest, AreKeysOfARunFileWithTheirValues) {
+  const auto resolved = config::LoadRunConfig(
+      "", {"recipe=digits-op-grpo", "run.seed=7", "optimizer.learning_rate=0.125"}, {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  const auto values = HyperParametersOf(resolved->config);
+  EXPECT_EQ(std::get<double>(values.at("run.seed")), 7);
+  EXPECT_EQ(std::get<double>(values.at("optimizer.learning_rate")), 0.125);
+  EXPECT_EQ(std::get<std::string>(values.at("method.name")), "grpo");
+  EXPECT_EQ(std::get<std::string>(values.at("reward.terms")), "[{name: digits_ocr, weight: 1}]");
+  const std::vector<std::string> keys = config::LeafKeys(*v1::RunConfig::descriptor());
+  for (const auto& [key, value] : values) {
+    EXPECT_NE(std::find(keys.begin(), keys.end(), key), keys.end()) << key;
+  }
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The weights of an evaluation are the learner's, byte for byte, and only what this worker has not
 // crosses the network.
-#include "services/rollout/evaluated_weights.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
@@ -14,6 +12,7 @@
 
 #include "base/sha256.h"
 #include "rpc/server.h"
+#include "services/rollout/conditioning_source.h"
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "telemetry/metrics.h"

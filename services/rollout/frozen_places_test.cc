@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker's frozen weights are in host memory once, and other workers get them from there.
-#include "services/rollout/frozen_places.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each GPU of a machine is one process's, however many tasks share the machine.
-#include "services/rollout/gpu_share.h"
-
 #include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/rollout/gpu_processes.h"
 
 namespace oxbow::rollout {
 namespace {

@@ -23,7 +23,7 @@
 
 namespace oxbow::rollout {
 
-struct PicturesToDraw;  // picture_work.h
+struct PicturesToDraw;  // lease_sampler.h
 
 // A lease with everything that sampling needs.
 struct ReadyLease {

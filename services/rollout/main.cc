@@ -7,7 +7,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <random>
 #include <string>
@@ -27,7 +26,6 @@
 #include "rpc/server.h"
 #include "rpc/service_main.h"
 #include "services/rollout/gpu_processes.h"
-#include "services/rollout/gpu_share.h"
 #include "services/rollout/local_weights.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/worker.h"
@@ -50,11 +48,6 @@ struct Flags {
   std::string give_up_after = "30m";
   uint64_t conditioning_mib = LimitOf(kConditioningShare) >> 20;
 };
-
-std::optional<std::string> Environment(const std::string& name) {
-  const char* const value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
 
 // Nothing for a text that is no duration; 0 means never.
 std::optional<absl::Duration> GiveUpAfter(const std::string& text) {
@@ -83,7 +76,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--model", flags.model,
                  "the run's model directory, if it is on this machine: weights that are as the "
                  "learner's are not fetched");
-  flags.gpu_slot = ReadSlurmTask(Environment).index;
+  flags.gpu_slot = ReadSlurmTask(FromEnvironment).index;
   app.add_option(
          "--gpu-slot", flags.gpu_slot,
          "with --device cuda: number among the processes of this machine that share its GPUs")
@@ -111,7 +104,7 @@ std::string DefaultId(const std::string& host) {
 
 absl::Status ServeGpus(const Flags& flags, const std::vector<std::string>& arguments) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<int> gpus,
-                         GpusOf(flags.gpus, model::GpuCount(), ReadSlurmTask(Environment)));
+                         GpusOf(flags.gpus, model::GpuCount(), ReadSlurmTask(FromEnvironment)));
   ShareMemoryAmong(gpus.size());
   std::vector<GpuProcess> processes;
   for (const int gpu : gpus) {

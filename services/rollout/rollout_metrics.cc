@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/rollout_metrics.h"
 
-#include <map>
-#include <string>
-
 #include "telemetry/metrics.h"
 
 namespace oxbow::rollout {
 namespace {
 
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using prometheus::Registry;
+using telemetry::Counters;
 using telemetry::Metric;
 
 const telemetry::Buckets kSampleBuckets = {.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 40, 160};
@@ -18,47 +20,33 @@ const telemetry::Buckets kCallBuckets = {.001, .0025, .005, .01, .025, .05, .1,
 }  // namespace
 
 struct RolloutMetrics::Impl {
-  explicit Impl(prometheus::Registry& r)
-      : samples(Metric(r, exported::kRolloutSamplesTotal)),
-        sampling(Metric(r, exported::kRolloutBatchDurationSeconds, kSampleBuckets)),
-        idle(Metric(r, exported::kRolloutIdleSecondsTotal)),
-        scoring(Metric(r, exported::kRolloutRewardDurationSeconds, kCallBuckets)),
-        observed_failed(telemetry::Family(r, exported::kRolloutObservedFailedTotal)),
-        delivery(Metric(r, exported::kRolloutDeliveryDurationSeconds, kCallBuckets)),
-        version(Metric(r, exported::kRolloutPolicyVersion)),
-        apply(Metric(r, exported::kRolloutWeightsApplyDurationSeconds, kCallBuckets)),
-        in_flight(Metric(r, exported::kRolloutGroupsInFlight)),
-        reconnects(Metric(r, exported::kRolloutReconnectsTotal)) {
-    for (const char* outcome :
-         {"accepted", "duplicate", "fenced", "superseded", "invalid", "failed"}) {
-      groups.emplace(outcome, &Metric(r, exported::kRolloutGroupsTotal, {{"outcome", outcome}}));
-    }
-    for (const char* source : {"held", "learner", "peer"}) {
-      conditioning.emplace(
-          source, &Metric(r, exported::kRolloutConditioningBytesTotal, {{"source", source}}));
-    }
-  }
+  explicit Impl(Registry& registry) : r(registry) {}
 
-  prometheus::Counter& samples;
-  prometheus::Histogram& sampling;
-  prometheus::Counter& idle;
-  prometheus::Histogram& scoring;
-  prometheus::Family<prometheus::Counter>& observed_failed;
-  prometheus::Histogram& delivery;
-  prometheus::Gauge& version;
-  prometheus::Histogram& apply;
-  prometheus::Gauge& in_flight;
-  prometheus::Counter& reconnects;
-  std::map<std::string, prometheus::Counter*> groups;
-  std::map<std::string, prometheus::Counter*> conditioning;  // By source.
+  Registry& r;
+  Counter& samples = Metric(r, exported::kRolloutSamplesTotal);
+  Histogram& sampling = Metric(r, exported::kRolloutBatchDurationSeconds, kSampleBuckets);
+  Counter& idle = Metric(r, exported::kRolloutIdleSecondsTotal);
+  Histogram& scoring = Metric(r, exported::kRolloutRewardDurationSeconds, kCallBuckets);
+  prometheus::Family<Counter>& observed_failed =
+      telemetry::Family(r, exported::kRolloutObservedFailedTotal);
+  Histogram& delivery = Metric(r, exported::kRolloutDeliveryDurationSeconds, kCallBuckets);
+  Gauge& version = Metric(r, exported::kRolloutPolicyVersion);
+  Histogram& apply = Metric(r, exported::kRolloutWeightsApplyDurationSeconds, kCallBuckets);
+  Gauge& in_flight = Metric(r, exported::kRolloutGroupsInFlight);
+  Counter& reconnects = Metric(r, exported::kRolloutReconnectsTotal);
+  Counters groups{r,
+                  exported::kRolloutGroupsTotal,
+                  "outcome",
+                  {"accepted", "duplicate", "fenced", "superseded", "invalid", "failed"}};
+  Counters conditioning{
+      r, exported::kRolloutConditioningBytesTotal, "source", {"held", "learner", "peer"}};
 };
 
-RolloutMetrics::RolloutMetrics(prometheus::Registry& registry)
-    : impl_(std::make_unique<Impl>(registry)) {}
+RolloutMetrics::RolloutMetrics(Registry& registry) : impl_(std::make_unique<Impl>(registry)) {}
 RolloutMetrics::~RolloutMetrics() = default;
 
 void RolloutMetrics::ConditioningFrom(const std::string& source, uint64_t bytes) {
-  impl_->conditioning.at(source)->Increment(static_cast<double>(bytes));
+  impl_->conditioning.Add(source, static_cast<double>(bytes));
 }
 
 void RolloutMetrics::BatchSampled(uint64_t samples, double seconds) {
@@ -71,7 +59,7 @@ void RolloutMetrics::ObservedFailed(const std::string& reward, uint32_t samples)
   impl_->observed_failed.Add({{"reward", reward}}).Increment(samples);
 }
 void RolloutMetrics::GroupDelivered(const std::string& outcome, double seconds) {
-  impl_->groups.at(outcome)->Increment();
+  impl_->groups.Add(outcome);
   impl_->delivery.Observe(seconds);
 }
 void RolloutMetrics::WeightsApplied(uint64_t policy_version, double seconds) {

@@ -42,10 +42,12 @@ struct RunSpec {
   std::string autoencoder_graph_json;   // Empty for a class that needs none.
   model::Trained trained = model::Trained::kFull;
   model::LoraSpec lora;
-  at::Device device = at::kCPU;  // The worker's own; the learner does not know it.
-  bool weights_on_host = false;  // The worker's own, too; see Worker::Options.
-  bool merged = false;           // The adapter is added to the weights it changes.
-  bool graphs = false;           // Forward passes are recorded as CUDA graphs.
+  // The worker's own, which the learner does not know; see Worker::Options.
+  std::string worker_id;
+  at::Device device = at::kCPU;
+  bool weights_on_host = false;
+  bool merged = false;  // The adapter is added to the weights it changes.
+  bool graphs = false;  // Forward passes are recorded as CUDA graphs.
   bool graphs_optional = false;  // But not where they cannot be.
   at::ScalarType compute = at::kFloat;
   model::BaseWeights base_weights = model::BaseWeights::kCompute;

@@ -5,13 +5,18 @@
 // so when a later snapshot is refused.
 //
 // Frozen weights on the CPU are in memory once: the snapshot's chunks get the network's memory
-// as their place (frozen_places.h).
+// as their place (FrozenPlaces).
 //
 // There is room for one set of weights where the model computes: those in use, or those of an
 // evaluation, which stay loaded until groups need the ones in use. What torch throws is a status
 // here: kResourceExhausted if memory is full, else kInternal. Owned by the torch thread.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,13 +25,38 @@
 #include "absl/status/statusor.h"
 #include "core/model/image_decoder.h"
 #include "core/model/policy.h"
-#include "services/rollout/evaluated_weights.h"
-#include "services/rollout/frozen_places.h"
+#include "services/rollout/conditioning_source.h"
 #include "services/rollout/run_spec.h"
 #include "services/weights/probe.h"
 #include "services/weights/weight_follower.h"
 
 namespace oxbow::rollout {
+
+// Has a chunk read from there from now on, and held no longer.
+using PlaceChunk = std::function<void(const std::string& sha256, const weights::Placed& placed)>;
+
+// Frozen weights that a worker has in host memory once: where its network keeps them.
+//
+// A snapshot comes as chunks in memory. When a frozen tensor of it is in the memory of the network,
+// which never changes while somebody reads it, its chunks get that place: neither the snapshot nor
+// the store that serves other workers holds them any more. So the chunks of a base go while its
+// network is made, one tensor after another.
+class FrozenPlaces {
+ public:
+  // `snapshot` outlives this. `place` tells all others that hold its chunks; it may be null.
+  FrozenPlaces(weights::VerifiedSnapshot& snapshot, PlaceChunk place);
+  ~FrozenPlaces();
+
+  // The tensor of that name in the snapshot is in this memory for good. What is not on the CPU, or
+  // has other bytes than the chunks, changes nothing.
+  void Add(const std::string& name, const at::Tensor& kept);
+
+ private:
+  weights::VerifiedSnapshot& snapshot_;
+  const PlaceChunk place_;
+  std::map<std::string, const v1::TensorManifest*> entries_;
+  uint64_t freed_ = 0;  // Bytes since freed pages went back to the system.
+};
 
 class SamplerModel {
  public:

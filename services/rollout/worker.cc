@@ -17,7 +17,6 @@
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
-#include "services/rollout/reward_stage.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -113,6 +112,7 @@ absl::Status Worker::Run() {
 
 absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   OXBOW_ASSIGN_OR_RETURN(RunSpec spec, RunSpecFrom(registration));
+  spec.worker_id = options_.worker_id;
   spec.device = options_.device;
   spec.weights_on_host = options_.offload_weights;
   // The learner's attention, too: another kernel rounds otherwise.
@@ -133,8 +133,8 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   // A series is there before the first failure, so that its rate is seen.
   for (const std::string& name : spec.reward.observed()) metrics_.ObservedFailed(name, 0);
   auto session = std::make_shared<LearnerSession>(
-      std::move(spec), options_.worker_id, *stub_, std::move(rewards), metrics_, follow_metrics_,
-      clock_, options_.relay, options_.join_broadcast_group, options_.local_weights);
+      std::move(spec), *stub_, std::move(rewards), metrics_, follow_metrics_, clock_,
+      options_.relay, options_.join_broadcast_group, options_.local_weights);
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();

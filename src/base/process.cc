@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
@@ -124,6 +125,11 @@ std::string ValueIn(const std::vector<std::string>& environment, const std::stri
     if (line.starts_with(start)) return line.substr(start.size());
   }
   return "";
+}
+
+std::optional<std::string> FromEnvironment(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 std::string HostName() {

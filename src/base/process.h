@@ -57,6 +57,9 @@ uint64_t RaiseDescriptorLimit();
 // The value of a variable in lines "NAME=value"; empty: not set.
 std::string ValueIn(const std::vector<std::string>& environment, const std::string& name);
 
+// Nothing where the environment has no such name.
+std::optional<std::string> FromEnvironment(const std::string& name);
+
 // This machine's name; empty if the system does not say.
 std::string HostName();
 

@@ -103,6 +103,27 @@ inline auto& Metric(prometheus::Registry& registry, const exported::Histogram& r
   return Family(registry, row).Add({}, buckets);
 }
 
+// One counter for each value of a label, all made at once.
+class Counters {
+ public:
+  Counters(prometheus::Registry& registry, const exported::Counter& row, const char* label,
+           const std::vector<std::string>& values) {
+    for (const std::string& value : values) {
+      children_[value] = &Metric(registry, row, {{label, value}});
+    }
+  }
+
+  // Another value is not counted.
+  void Add(const std::string& value, double by = 1) const {
+    if (const auto found = children_.find(value); found != children_.end()) {
+      found->second->Increment(by);
+    }
+  }
+
+ private:
+  std::map<std::string, prometheus::Counter*> children_;
+};
+
 // How many calls this process refused since it started, by method and reason. Thread-safe.
 class RefusedCalls {
  public:

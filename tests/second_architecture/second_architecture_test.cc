@@ -126,8 +126,10 @@ weights::VerifiedSnapshot Published(const learner::RunSetup& setup, model::Polic
 }
 
 rollout::RunSpec RegisteredAs(const learner::RunSetup& setup) {
-  const auto spec = rollout::RunSpecFrom(learner::RegistrationOf(
-      setup, Epoch(1), {.learner = "l:1", .sinks = {"s:1"}, .rewards = {"r:1"}, .buffers = {}}));
+  const auto spec = rollout::RunSpecFrom(
+      learner::RegistrationOf(
+          setup, Epoch(1), {.learner = "l:1", .sinks = {"s:1"}, .rewards = {"r:1"}, .buffers = {}})
+          .value());
   EXPECT_TRUE(spec.ok()) << spec.status();
   return *spec;
 }

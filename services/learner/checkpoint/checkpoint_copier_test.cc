@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of checkpoints: whole, in order of age, and never in anybody's way.
-#include "services/learner/checkpoint/checkpoint_copier.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -18,6 +16,7 @@
 #include "base/file.h"
 #include "config/file_paths.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::learner {

@@ -14,7 +14,6 @@
 #include "io/lora_file.h"
 #include "io/tensor_torch.h"
 #include "services/learner/checkpoint/checkpoint_tensors.h"
-#include "services/learner/checkpoint/optimizer_pieces.h"
 
 namespace oxbow::learner {
 namespace {

@@ -4,8 +4,7 @@
 //   weights.safetensors     the trained part
 //   ema.safetensors         its running average, where EMA is on
 //   optimizer.safetensors   moments and counters; moments that are spread over ranks are in files
-//   of
-//                           their own (optimizer_pieces.h)
+//                           of their own (PieceName)
 //
 // A checkpoint is written from a copy of the tensors in host memory, so that training goes on
 // meanwhile. That copy is all the memory it takes, whatever the size of the files. What is on a GPU
@@ -45,24 +44,13 @@ class Checkpointing {
   Checkpointing(const std::filesystem::path& run_directory, const v1::RunConfig& config,
                 std::map<std::string, std::string> prompts_sha256 = {});
 
-  // As CheckpointStore::Best.
-  std::optional<ScoredCheckpoint> Best(const std::string& metric) const {
-    return store_.Best(metric);
-  }
-
-  // Whether there is no checkpoint, whole or damaged.
-  absl::StatusOr<bool> empty() const { return store_.empty(); }
+  const CheckpointStore& store() const { return store_; }
 
   // The newest whole checkpoint. Errors as CheckpointStore::LoadNewest; kFailedPrecondition if its
   // config has another fingerprint (config/fingerprint.h), or if the training prompts have changed.
   // Checkpoints of older versions knew name, place and paths of their run: what those were is in
   // the directory (FormerConfig).
   absl::StatusOr<Checkpoint> LoadNewest() const;
-
-  // As CheckpointStore::SetDamagedAside.
-  absl::Status SetAside(const std::vector<uint64_t>& damaged) const {
-    return store_.SetDamagedAside(damaged);
-  }
 
   // Restores weights and running average. kDataLoss names what is missing.
   absl::Status RestoreWeights(const Checkpoint& checkpoint, model::Policy& policy) const;
@@ -76,9 +64,6 @@ class Checkpointing {
   // piece, in a file of its own.
   static void AddTrainerState(const rl::Trainer& trainer, int rank, int ranks,
                               CheckpointCopy& copy);
-
-  // As CheckpointStore::Prepare.
-  absl::Status Prepare(uint64_t committed_steps) const { return store_.Prepare(committed_steps); }
 
   // Returns the bytes written. Fills in the state's hashes of config and prompts. Frees each file's
   // tensors once they are written. Thread-safe, one call at a time.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moments that ranks have written in pieces are the whole again, for any number of ranks, and ranks
 // that do not share a directory are found out before they train.
-#include "services/learner/checkpoint/optimizer_pieces.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -73,7 +72,7 @@ class OptimizerPiecesTest : public ::testing::Test {
     absl::Mutex mutex;
     std::map<std::string, FileDigest> written;
     CheckpointCopy copy;
-    EXPECT_TRUE(checkpointing_.Prepare(steps).ok());
+    EXPECT_TRUE(checkpointing_.store().Prepare(steps).ok());
     ThreadWorld(size).Run([&](parallel::Ranks& ranks) {
       rl::ToyPolicy policy;
       rl::Trainer trainer(Options(), policy, ranks);
@@ -150,7 +149,7 @@ TEST_F(OptimizerPiecesTest, APieceThatIsMissingIsNamedAndADamagedOneCostsItsChec
 TEST_F(OptimizerPiecesTest, ARankThatCouldNotWriteLeavesTheCheckpointBefore) {
   const State first = WholeState(Length(), 0.3);
   ASSERT_TRUE(Write(2, 1, first).ok());
-  ASSERT_TRUE(checkpointing_.Prepare(2).ok());
+  ASSERT_TRUE(checkpointing_.store().Prepare(2).ok());
   const auto written = checkpointing_.Write(
       {.committed_steps = 2}, {}, {}, []() -> absl::StatusOr<std::map<std::string, FileDigest>> {
         return absl::UnavailableError("learner rank 1: disk is full");
@@ -187,7 +186,7 @@ TEST_F(OptimizerPiecesTest, WritingTakesATenthMoreThanThePieceAndJoiningOnePiece
   for (const char* name : {"adamw.first_moment", "adamw.second_moment"}) {
     piece.flat.emplace(name, at::full({kValues}, 0.25F));
   }
-  ASSERT_TRUE(checkpointing_.Prepare(1).ok());
+  ASSERT_TRUE(checkpointing_.store().Prepare(1).ok());
   const int64_t held = ForgetPeakMemory();
   std::map<std::string, FileDigest> written;
   written[PieceName(1, 2)] = *WritePieceOf(1, 2, directory_.path(), 1, piece);

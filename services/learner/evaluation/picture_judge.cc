@@ -19,7 +19,6 @@
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
 #include "services/learner/evaluation/held_out_pictures.h"
-#include "services/learner/evaluation/picture_numbers.h"
 #include "services/learner/loop/score_watch.h"
 
 namespace oxbow::learner {

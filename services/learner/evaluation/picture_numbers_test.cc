@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers that describe held-out pictures, and their distance from the base model's pictures.
-#include "services/learner/evaluation/picture_numbers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +8,7 @@
 #include "base/statistics.h"
 #include "core/reward/picture_statistics.h"
 #include "io/image.h"
-#include "services/learner/evaluation/base_pictures.h"
+#include "services/learner/evaluation/held_out_pictures.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::learner {

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "services/learner/evaluation/base_pictures.h"
+#include "services/learner/evaluation/held_out_pictures.h"
 #include "services/learner/loop/run_disk.h"
 
 namespace oxbow::learner {

@@ -3,15 +3,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
-#include "services/learner/publish/weights_source.h"
 
 namespace oxbow::learner {
 namespace {
@@ -32,6 +31,29 @@ bool AreFinite(const at::Tensor& flat, at::Device device) {
 
 }  // namespace
 
+void PublicationGate::Evaluated(double reward) {
+  last_ = reward;
+  best_ = std::max(best_, reward);
+}
+
+bool PublicationGate::collapsed() const {
+  return options_.reward_floor > 0 && best_ > 0 && last_.has_value() &&
+         *last_ < options_.reward_floor * best_;
+}
+
+absl::StatusOr<bool> PublicationGate::Admit(LearnerStep committed) {
+  if (!published_.has_value() || !collapsed()) {
+    published_ = committed;
+    return true;
+  }
+  if (committed.value <= published_->value + options_.staleness_max) return false;
+  return absl::FailedPreconditionError(
+      absl::StrCat("held-out reward collapsed and the weights of step ", published_->value,
+                   " are too old to go on with: resume from an earlier checkpoint or lower "
+                   "publish.reward_floor; step ",
+                   committed.value, ", reward ", *last_, ", best ", best_));
+}
+
 Publisher::Publisher(Options options, model::Policy& policy, Coordinator& coordinator,
                      weights::WeightChannelService& channel, Metrics metrics,
                      std::function<void(const absl::Status&)> on_failure)
@@ -41,7 +63,6 @@ Publisher::Publisher(Options options, model::Policy& policy, Coordinator& coordi
       channel_(channel),
       metrics_(metrics),
       on_failure_(std::move(on_failure)),
-      shapes_(ShapesOf(policy.sampler_parameters().tensors())),
       gate_(options_.gate),
       maker_(FrozenSource(policy.frozen(), options_.decoder), weights::kSnapshotChunkBytes,
              weights::SnapshotMaker::HashThreads(),
@@ -82,17 +103,17 @@ absl::StatusOr<bool> Publisher::Publish(PolicyVersion version, LearnerStep commi
   }
   WaitUntilAnnounced();  // Before the copy: two are never alive.
   Taken taken{.identity = {.epoch = options_.epoch, .version = version, .step = committed},
-              .trained = parallel::HostCopy(policy_.sampler_parameters().flat())};
+              .trained = parallel::HostCopy(policy_.sampler_parameters().flat()),
+              .shapes = ShapesOf(policy_.sampler_parameters().tensors())};
   {
     absl::MutexLock lock(&mutex_);
     taken_ = std::move(taken);
     probe_.reset();
-    probe_failed_ = false;
     busy_ = true;
   }
   absl::Cleanup no_probe = [this] {  // The network threw: nothing is announced.
     absl::MutexLock lock(&mutex_);
-    probe_failed_ = true;
+    probe_ = absl::CancelledError("no probe");
   };
   v1::SnapshotManifest::Probe probe = weights::RunProbe(
       policy_.sampler(), options_.probe_shape, options_.probe_seed, options_.probe_tolerance);
@@ -117,13 +138,11 @@ std::optional<Publisher::Taken> Publisher::Next() {
   return std::exchange(taken_, std::nullopt);
 }
 
-std::optional<v1::SnapshotManifest::Probe> Publisher::AwaitProbe() {
+absl::StatusOr<v1::SnapshotManifest::Probe> Publisher::AwaitProbe() {
   absl::MutexLock lock(&mutex_);
-  const auto known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return probe_.has_value() || probe_failed_;
-  };
+  const auto known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return probe_.has_value(); };
   mutex_.Await(absl::Condition(&known));
-  return std::exchange(probe_, std::nullopt);
+  return *std::exchange(probe_, std::nullopt);
 }
 
 void Publisher::Run() {
@@ -139,9 +158,10 @@ void Publisher::Run() {
 }
 
 absl::Status Publisher::Announce(Taken& taken) {
-  weights::Snapshot snapshot = maker_.Make(taken.identity, TrainedSource(taken.trained, shapes_));
-  std::optional<v1::SnapshotManifest::Probe> probe = AwaitProbe();
-  if (!probe.has_value()) return absl::OkStatus();  // The caller of Publish knows why.
+  weights::Snapshot snapshot =
+      maker_.Make(taken.identity, TrainedSource(taken.trained, taken.shapes));
+  absl::StatusOr<v1::SnapshotManifest::Probe> probe = AwaitProbe();
+  if (!probe.ok()) return absl::OkStatus();  // The caller of Publish knows why.
   *snapshot.manifest.mutable_probe() = *std::move(probe);
   // The coordinator first, or a quick worker would name a version that it does not know.
   coordinator_.published().Add(taken.identity.version, taken.identity.step);

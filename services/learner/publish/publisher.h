@@ -7,7 +7,7 @@
 //                  announces
 //
 // Bad weights are not published: a value that is not finite ends the run; after a collapse of the
-// held-out reward the weights are withheld (publication_gate.h).
+// held-out reward the weights are withheld.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,6 @@
 #include "core/model/policy.h"
 #include "core/parallel/host_copy.h"
 #include "services/learner/coordinator/coordinator.h"
-#include "services/learner/publish/publication_gate.h"
 #include "services/learner/publish/weights_source.h"
 #include "services/learner/record/learner_metrics.h"
 #include "services/weights/probe.h"
@@ -36,6 +35,42 @@
 #include "services/weights/weights_metrics.h"
 
 namespace oxbow::learner {
+
+// Decides from the last held-out evaluation whether new weights may be published.
+//
+// A policy whose held-out reward falls below a fraction of the best one of its run has collapsed,
+// and its samples would be useless. Its weights are withheld. Workers continue with the last good
+// weights for as long as the staleness budget allows. Then the run stops, because it would wait
+// forever for groups that no worker may sample. Not thread-safe.
+class PublicationGate {
+ public:
+  struct Options {
+    double reward_floor = 0;  // Fraction of the best reward; 0: publish always.
+    uint64_t staleness_max = 0;
+    double best_reward = 0;  // Best reward before the run was resumed.
+  };
+
+  explicit PublicationGate(Options options) : options_(options), best_(options.best_reward) {}
+
+  // Records an evaluation of the current weights. Rewards count as the best only if they are above
+  // 0.
+  void Evaluated(double reward);
+
+  // Whether weights after `committed` learner steps may be published; if so they count as
+  // published. The first ones always may: workers have no others. kFailedPrecondition if they may
+  // not and the last published ones are too old to sample the next step.
+  absl::StatusOr<bool> Admit(LearnerStep committed);
+
+  double best_reward() const { return best_; }
+
+ private:
+  bool collapsed() const;
+
+  const Options options_;
+  double best_;
+  std::optional<double> last_;
+  std::optional<LearnerStep> published_;
+};
 
 // Public calls come from the thread that owns torch.
 class Publisher {
@@ -75,13 +110,14 @@ class Publisher {
   struct Taken {
     weights::SnapshotIdentity identity;
     parallel::HostCopy trained;  // Flat, in the order of the names.
+    TensorShapes shapes;         // By name.
   };
   absl::Status CheckFinite() const;
   void WaitUntilAnnounced();
   void Run();
   std::optional<Taken> Next();  // Nothing: all that was taken is published, and no more comes.
   absl::Status Announce(Taken& taken);
-  std::optional<v1::SnapshotManifest::Probe> AwaitProbe();  // Nothing if it failed.
+  absl::StatusOr<v1::SnapshotManifest::Probe> AwaitProbe();
 
   const Options options_;
   model::Policy& policy_;
@@ -89,15 +125,14 @@ class Publisher {
   weights::WeightChannelService& channel_;
   const Metrics metrics_;
   const std::function<void(const absl::Status&)> on_failure_;
-  const TensorShapes shapes_;  // The trained tensors, by name.
   PublicationGate gate_;
   weights::SnapshotMaker maker_;  // The own thread's, after the constructor.
 
   absl::Mutex mutex_;
   std::optional<Taken> taken_ ABSL_GUARDED_BY(mutex_);
-  // The probe of what was taken last: it is computed while the own thread hashes the weights.
-  std::optional<v1::SnapshotManifest::Probe> probe_ ABSL_GUARDED_BY(mutex_);
-  bool probe_failed_ ABSL_GUARDED_BY(mutex_) = false;
+  // The probe of what was taken last, once it is known: it is computed while the own thread hashes
+  // the weights.
+  std::optional<absl::StatusOr<v1::SnapshotManifest::Probe>> probe_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // A publication is taken and not yet announced.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

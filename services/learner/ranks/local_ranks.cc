@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/ranks/local_ranks.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/listening_sockets.h"
 #include "base/parent_death.h"
 #include "base/process.h"
 #include "base/status_macros.h"
@@ -27,31 +24,22 @@ namespace {
 constexpr absl::Duration kEndGrace = absl::Seconds(1);
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr char kParent[] = "OXBOW_RANK_ZERO_PID";
-constexpr char kCannotStart[] = "cannot start a rank";
 
 // A free port. Another process may take it before rank 0 does; then the start fails and is tried
 // again.
 absl::StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  inet_pton(AF_INET, kLoopback, &address.sin_addr);
-  socklen_t length = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = fd >= 0 && bind(fd, any, length) == 0 && getsockname(fd, any, &length) == 0;
-  const std::string why = std::strerror(errno);
-  if (fd >= 0) close(fd);
-  if (!bound) return absl::UnavailableError(absl::StrCat("no port for the ranks: ", why));
-  return ntohs(address.sin_port);
+  const absl::StatusOr<ListeningSockets> sockets = Listen(absl::StrCat(kLoopback, ":0"));
+  if (!sockets.ok()) return Annotate(sockets.status(), "no port for the ranks");
+  return sockets->port;
 }
 
 // The path is resolved first: a process started from /proc/self/exe would be named "exe".
 absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& argv,
                                 const std::vector<std::string>& environment) {
   const absl::StatusOr<std::filesystem::path> self = ExecutablePath();
-  if (!self.ok()) return Annotate(self.status(), kCannotStart);
+  if (!self.ok()) return Annotate(self.status(), "cannot start a rank");
   absl::StatusOr<pid_t> pid = Spawn({.binary = *self, .argv = argv, .environment = environment});
-  if (!pid.ok()) return Annotate(pid.status(), kCannotStart);
+  if (!pid.ok()) return Annotate(pid.status(), "cannot start a rank");
   return pid;
 }
 
@@ -59,27 +47,27 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& argv,
 
 absl::StatusOr<std::unique_ptr<LocalRanks>> LocalRanks::Start(
     parallel::JoinOptions place, int ranks, const std::vector<std::string>& argv) {
-  absl::StatusOr<int> port = FreePort();
-  if (!port.ok()) return port.status();
+  OXBOW_ASSIGN_OR_RETURN(const int port, FreePort());
   std::unique_ptr<LocalRanks> started(new LocalRanks());
   started->place_ = std::move(place);
   started->place_.size = ranks;
   started->place_.agent_has_store = false;
   started->place_.address = kLoopback;
-  started->place_.port = *port;
+  started->place_.port = port;
   for (int rank = 1; rank < ranks; ++rank) {
-    const absl::StatusOr<pid_t> pid = SpawnSelf(
-        argv, {absl::StrCat("MASTER_ADDR=", kLoopback), absl::StrCat("MASTER_PORT=", *port),
-               absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-               absl::StrCat("WORLD_SIZE=", ranks), "TORCHELASTIC_USE_AGENT_STORE=False",
-               absl::StrCat(kParent, "=", getpid())});
-    if (!pid.ok()) return pid.status();
+    OXBOW_ASSIGN_OR_RETURN(
+        const pid_t pid,
+        SpawnSelf(argv,
+                  {absl::StrCat("MASTER_ADDR=", kLoopback), absl::StrCat("MASTER_PORT=", port),
+                   absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
+                   absl::StrCat("WORLD_SIZE=", ranks), "TORCHELASTIC_USE_AGENT_STORE=False",
+                   absl::StrCat(kParent, "=", getpid())}));
     {
       absl::MutexLock lock(&started->mutex_);
-      started->alive_[rank] = *pid;
+      started->alive_[rank] = pid;
     }
     started->watchers_.emplace_back(
-        [ranks = started.get(), rank, pid = *pid] { ranks->Watch(rank, pid); });
+        [ranks = started.get(), rank, pid] { ranks->Watch(rank, pid); });
   }
   return started;
 }

@@ -10,76 +10,64 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/validate.h"
-#include "core/parallel/c10d_ranks.h"
 #include "core/parallel/share.h"
-#include "run/trainer_options.h"
 #include "services/learner/checkpoint/checkpoint_tensors.h"
-#include "services/learner/checkpoint/optimizer_pieces.h"
 #include "services/learner/loop/experience_builder.h"
 #include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
 
-MemberProcess::MemberProcess(const RunOptions& options, RunSetup setup)
-    : options_(options), setup_(std::move(setup)) {}
-
-absl::Status MemberProcess::MakeTrainer() {
-  OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
-  OXBOW_ASSIGN_OR_RETURN(conditioning_,
-                         WarmConditioning(setup_, options_.place.rank, options_.place.size));
-  OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
-  trainer_ = std::make_unique<rl::Trainer>(
-      run::MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
-  if (trainer_->has_pieces()) {
-    OXBOW_RETURN_IF_ERROR(CheckDirectoryIsShared(*ranks_, options_.directory));
-  }
-  return trainer_->TakeStateOfRankZero({});
+absl::StatusOr<std::unique_ptr<MemberProcess>> MemberProcess::Start(const Parts& parts) {
+  OXBOW_ASSIGN_OR_RETURN(auto exposer, telemetry::Metrics::Serve(parts.options.metrics_listen));
+  std::unique_ptr<MemberProcess> process(new MemberProcess(parts, std::move(exposer)));
+  OXBOW_ASSIGN_OR_RETURN(process->server_, rpc::Server::Start({.listen = parts.options.listen},
+                                                              {&process->sink_service_}));
+  OXBOW_RETURN_IF_ERROR(process->Join());
+  return process;
 }
 
-absl::Status MemberProcess::Serve() {
-  const v1::RunConfig& config = setup_.config;
-  OXBOW_ASSIGN_OR_RETURN(exposer_, telemetry::Metrics::Serve(options_.metrics_listen));
-  metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry());
-  budget_ = std::make_unique<ByteBudget>(config.services().sink_bytes_max());
-  groups_ = std::make_unique<HeldGroups>(
-      GroupRulesOf(setup_), config::KeepsSuccesses(config),
-      [this](const v1::Group& group) { return stream_->Accept(group); });
-  sink_service_ =
-      std::make_unique<ExperienceSinkService>(*groups_, *budget_, GroupRulesOf(setup_), *metrics_);
-  OXBOW_ASSIGN_OR_RETURN(server_,
-                         rpc::Server::Start({.listen = options_.listen}, {sink_service_.get()}));
+MemberProcess::MemberProcess(const Parts& parts, std::unique_ptr<telemetry::Metrics> exposer)
+    : parts_(parts),
+      exposer_(std::move(exposer)),
+      metrics_(exposer_->registry()),
+      budget_(parts.setup.config.services().sink_bytes_max()),
+      groups_(GroupRulesOf(parts.setup), config::KeepsSuccesses(parts.setup.config),
+              [this](const v1::Group& group) { return stream_->Accept(group); }),
+      sink_service_(groups_, budget_, GroupRulesOf(parts.setup), metrics_) {}
+
+absl::Status MemberProcess::Join() {
   std::string leader;
-  OXBOW_RETURN_IF_ERROR(ranks_->BroadcastBytes(leader, 0));
+  OXBOW_RETURN_IF_ERROR(parts_.ranks.BroadcastBytes(leader, 0));
   v1::RankReport::Hello place;
   place.set_sink_endpoint(server_->endpoint());
   place.set_metrics_endpoint(exposer_->endpoint());
-  options_.stop->Finish([this](int signal) {
+  parts_.options.stop->Finish([this](int signal) {
     joined_.WaitForNotification();
     stream_->AskToDrain(rpc::NameOfSignal(signal));
   });
+  const v1::LearnerConfig& config = parts_.setup.config.learner();
   stream_ = std::make_unique<RankStream>(
       RankStream::Options{.leader = leader,
-                          .rank = ranks_->rank(),
+                          .rank = parts_.ranks.rank(),
                           .place = place,
-                          .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
-      Clock::Steady(), [this](const absl::Status& why) { ranks_->Abort(why); });
+                          .timeout = absl::Seconds(config.rank_timeout_seconds())},
+      Clock::Steady(), [this](const absl::Status& why) { parts_.ranks.Abort(why); });
   joined_.Notify();
-  writer_ = std::make_unique<CheckpointWriter>();
-  rpc::AnnounceReady(absl::StrCat("learner-", ranks_->rank()), place.sink_endpoint(),
+  rpc::AnnounceReady(absl::StrCat("learner-", parts_.ranks.rank()), place.sink_endpoint(),
                      place.metrics_endpoint());
   return absl::OkStatus();
 }
 
 // Copies the piece; a thread writes it and reports, while training goes on.
 void MemberProcess::SavePiece(uint64_t committed_steps) {
-  writer_->Begin([this, committed_steps,
-                  piece = TensorCopies{trainer_->CopyMoments(), {}}]() mutable -> absl::Status {
-    const int rank = ranks_->rank();
-    const absl::StatusOr<FileDigest> digest =
-        WritePieceOf(rank, ranks_->size(), options_.directory, committed_steps, std::move(piece));
+  writer_.Begin([this, committed_steps,
+                 piece = TensorCopies{parts_.trainer.CopyMoments(), {}}]() mutable -> absl::Status {
+    const int rank = parts_.ranks.rank();
+    const absl::StatusOr<FileDigest> digest = WritePieceOf(
+        rank, parts_.ranks.size(), parts_.options.directory, committed_steps, std::move(piece));
     v1::RankReport::Saved saved;
     saved.set_committed_steps(committed_steps);
-    saved.set_file(PieceName(rank, ranks_->size()));
+    saved.set_file(PieceName(rank, parts_.ranks.size()));
     if (digest.ok()) {
       saved.set_sha256(digest->sha256);
       saved.set_bytes(digest->bytes);
@@ -92,7 +80,7 @@ void MemberProcess::SavePiece(uint64_t committed_steps) {
 }
 
 absl::Status MemberProcess::Run() {
-  OXBOW_LOG(Info) << "learner rank is ready" << Field("rank", ranks_->rank())
+  OXBOW_LOG(Info) << "learner rank is ready" << Field("rank", parts_.ranks.rank())
                   << Field("sink", server_->endpoint());
   absl::Status status;
   while (status.ok()) {
@@ -113,12 +101,8 @@ absl::Status MemberProcess::Run() {
     if (command->has_step()) status = TrainOne(command->step());
     if (command->has_save()) SavePiece(command->save().committed_steps());
   }
-  options_.stop->Finish([](int) {});
+  parts_.options.stop->Finish([](int) {});
   server_->Shutdown(kShutdownGrace);
-  server_.reset();
-  sink_service_.reset();  // Waits for results that are being told to rank 0 by the stream.
-  writer_.reset();        // Reports by the stream, too.
-  stream_.reset();
   return status;
 }
 
@@ -132,21 +116,22 @@ absl::StatusOr<rl::Group> MemberProcess::BuildMember(LearnerStep step,
   }
   ReceivedGroup received{.group = item.group(), .attempt = 0, .bytes = {}};
   if (planned.As<AddedGroup>() == nullptr) {  // Else nobody sampled it.
-    OXBOW_ASSIGN_OR_RETURN(received, groups_->Take(LeaseId(item.group().lease_id())));
+    OXBOW_ASSIGN_OR_RETURN(received, groups_.Take(LeaseId(item.group().lease_id())));
     // Rank 0 has dropped the samples of a head that it could not read.
     for (int i = 0; i < item.group().trajectories_size(); ++i) {
       received.group.mutable_trajectories(i)->set_reward_failed(
           item.group().trajectories(i).reward_failed());
     }
   }
-  OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry, conditioning_->Get(planned.prompt));
+  OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
+                         parts_.model.conditioning->Get(planned.prompt));
   return BuildGroup(received.group, planned, entry->tensors);
 }
 
 absl::Status MemberProcess::TrainOne(const v1::StepManifest& manifest) {
   const LearnerStep step(manifest.step());
   const auto count = static_cast<size_t>(manifest.groups_size());
-  const parallel::Share share = parallel::ShareOf(count, ranks_->rank(), ranks_->size());
+  const parallel::Share share = parallel::ShareOf(count, parts_.ranks.rank(), parts_.ranks.size());
   std::vector<rl::Group> groups;
   for (size_t i = 0; i < count; ++i) {
     OXBOW_ASSIGN_OR_RETURN(rl::Group group,
@@ -155,13 +140,13 @@ absl::Status MemberProcess::TrainOne(const v1::StepManifest& manifest) {
   }
   heads_.clear();
   const absl::Duration started = Clock::Steady().Now();
-  const absl::StatusOr<rl::StepResult> result = trainer_->Step(step, groups);
+  const absl::StatusOr<rl::StepResult> result = parts_.trainer.Step(step, groups);
   if (absl::IsCancelled(result.status()))
     return absl::OkStatus();  // Rank 0 drains; a save follows.
   OXBOW_RETURN_IF_ERROR(result.status());
-  metrics_->PolicyVersionIs(trainer_->version().value);
-  metrics_->StepCommitted(absl::ToDoubleSeconds(Clock::Steady().Now() - started), result->metrics);
-  groups_->Forget(LearnerStep(step.value + 1));
+  metrics_.PolicyVersionIs(parts_.trainer.version().value);
+  metrics_.StepCommitted(absl::ToDoubleSeconds(Clock::Steady().Now() - started), result->metrics);
+  groups_.Forget(LearnerStep(step.value + 1));
   return absl::OkStatus();
 }
 

@@ -12,7 +12,6 @@
 #include "rpc/channel.h"
 #include "rpc/protocol_revision.h"
 #include "rpc/server.h"
-#include "services/learner/ranks/held_groups.h"
 #include "services/learner/ranks/rank_stream.h"
 #include "services/learner/ranks/step_manifest.h"
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/build_version.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
 #include "rpc/protocol_revision.h"
@@ -29,8 +30,7 @@ RankStream::RankStream(Options options, const Clock& clock,
       context_(rpc::ContextWithDeadline(kLineDeadline)),
       stream_(stub_->Join(context_.get())),
       seen_(clock.Now()) {
-  v1::RankReport hello;
-  hello.set_rank(static_cast<uint32_t>(options_.rank));
+  v1::RankReport hello = Report();
   *hello.mutable_hello() = options_.place;
   hello.mutable_hello()->set_version(BuildVersion());
   hello.mutable_hello()->set_protocol(kProtocolRevision);
@@ -46,21 +46,25 @@ RankStream::~RankStream() {
   reader_.join();
 }
 
+v1::RankReport RankStream::Report() const {
+  v1::RankReport report;
+  report.set_rank(static_cast<uint32_t>(options_.rank));
+  return report;
+}
+
 bool RankStream::Write(const v1::RankReport& report) {
   absl::MutexLock lock(&write_mutex_);
   return stream_->Write(report);
 }
 
 void RankStream::AskToDrain(const std::string& reason) {
-  v1::RankReport report;
-  report.set_rank(static_cast<uint32_t>(options_.rank));
+  v1::RankReport report = Report();
   report.mutable_drain()->set_reason(reason);
   Write(report);  // If rank 0 is gone, the reader says so.
 }
 
 void RankStream::Saved(const v1::RankReport::Saved& saved) {
-  v1::RankReport report;
-  report.set_rank(static_cast<uint32_t>(options_.rank));
+  v1::RankReport report = Report();
   *report.mutable_saved() = saved;
   Write(report);  // If rank 0 is gone, the reader says so.
 }
@@ -88,8 +92,7 @@ void RankStream::ReadLoop() {
 }
 
 void RankStream::AliveLoop() {
-  v1::RankReport alive;
-  alive.set_rank(static_cast<uint32_t>(options_.rank));
+  v1::RankReport alive = Report();
   alive.mutable_alive();
   while (!closing_.WaitForNotificationWithTimeout(kAliveEvery)) {
     bool silent = false;
@@ -140,8 +143,7 @@ absl::StatusOr<v1::InsertResponse::Ack> RankStream::Accept(const v1::Group& grou
     };
     return !mutex_.AwaitWithTimeout(absl::Condition(&over), wait);
   };
-  const absl::Status status = rpc::RetryUntilAnswered({}, ask, pause);
-  if (!status.ok()) return status;
+  OXBOW_RETURN_IF_ERROR(rpc::RetryUntilAnswered({}, ask, pause));
   return ack;
 }
 
@@ -171,6 +173,62 @@ absl::StatusOr<v1::InsertResponse::Ack> RankStream::AskOnce(const v1::Group& gro
   if (absl::IsCancelled(status)) return absl::UnavailableError(status.message());
   if (!status.ok()) return status;
   return response.ack();
+}
+
+HeldGroups::HeldGroups(GroupRules rules, bool offers, Ask ask)
+    : rules_(std::move(rules)), offers_(offers), ask_(std::move(ask)) {}
+
+v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error) {
+  if (const absl::Status status = CheckFinite(received.group, rules_); !status.ok()) {
+    error = std::string(status.message());
+    Refuse(LeaseId(received.group.lease_id()), received.group.worker_id(), error);
+    return v1::INSERT_OUTCOME_INVALID;
+  }
+  const uint64_t lease = received.group.lease_id();
+  const v1::Group told = WithoutLatents(received.group, offers_);
+  bool kept;  // False if a result of this lease is here already: it must not go with this one.
+  {
+    absl::MutexLock lock(&mutex_);
+    kept = groups_.try_emplace(lease, std::move(received)).second;
+  }
+  const absl::StatusOr<v1::InsertResponse::Ack> ack = ask_(told);
+  if (!ack.ok() && rpc::FailureOf(ack.status()) != rpc::Failure::kAnswer) {
+    // Rank 0 is gone, and nobody knows what it decided: the group stays here in case it counts.
+    error = absl::StrCat("rank 0 did not answer: ", std::string(ack.status().message()));
+    return v1::INSERT_OUTCOME_UNSPECIFIED;
+  }
+  error = ack.ok() ? ack->error() : std::string(ack.status().message());
+  const v1::InsertOutcome outcome = ack.ok() ? ack->outcome() : v1::INSERT_OUTCOME_INVALID;
+  if (outcome == v1::INSERT_OUTCOME_ACCEPTED || outcome == v1::INSERT_OUTCOME_DUPLICATE) {
+    return outcome;
+  }
+  absl::MutexLock lock(&mutex_);
+  if (kept) groups_.erase(lease);
+  return outcome;
+}
+
+// Rank 0 learns of it when the worker gives the lease back, or when the lease expires.
+void HeldGroups::Refuse(LeaseId lease, const std::string& worker, const std::string& reason) {
+  OXBOW_LOG(Warning) << "result refused" << Field("lease", lease) << Field("worker", worker)
+                     << Field("reason", reason);
+}
+
+absl::StatusOr<ReceivedGroup> HeldGroups::Take(LeaseId lease) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = groups_.find(lease.value);
+  if (found == groups_.end()) {
+    return absl::InternalError(
+        absl::StrCat("the manifest names a group this rank does not hold: lease ", lease.value));
+  }
+  ReceivedGroup group = std::move(found->second);
+  groups_.erase(found);
+  return group;
+}
+
+void HeldGroups::Forget(LearnerStep step) {
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(groups_,
+                [&](const auto& item) { return item.second.group.learner_step() < step.value; });
 }
 
 }  // namespace oxbow::learner

@@ -2,8 +2,6 @@
 #include "services/learner/record/facts_of_run.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,7 +12,6 @@
 #include "config/validate.h"
 #include "io/evaluation_file.h"
 #include "io/report/report.h"
-#include "io/report/sheets.h"
 #include "rewards/picture_guards.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"

@@ -2,8 +2,6 @@
 #include "services/learner/record/learner_metrics.h"
 
 #include <algorithm>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,25 +16,11 @@ using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Registry;
+using telemetry::Counters;
 using telemetry::Metric;
 
-// One counter for each value of a label, all made at once.
-class Counters {
- public:
-  Counters(Registry& registry, const exported::Counter& row, const char* label,
-           const std::vector<std::string>& values) {
-    for (const std::string& value : values) {
-      children_[value] = &Metric(registry, row, {{label, value}});
-    }
-  }
-  void Add(const std::string& value, double by = 1) const {
-    if (const auto found = children_.find(value); found != children_.end())
-      found->second->Increment(by);
-  }
-
- private:
-  std::map<std::string, Counter*> children_;
-};
+void Set(Gauge& gauge, uint64_t number) { gauge.Set(static_cast<double>(number)); }
+void Add(Counter& counter, uint64_t number) { counter.Increment(static_cast<double>(number)); }
 
 const telemetry::Buckets kStepSeconds = {.05, .1, .15, .2, .25, .35, .5, 1,
                                          2.5, 5,  10,  20, 40,  80,  160};
@@ -44,7 +28,7 @@ const telemetry::Buckets kStalenessSteps = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32}
 
 }  // namespace
 
-struct LearnerMetrics::Impl {
+struct WorkMetrics::Impl {
   explicit Impl(Registry& registry) : r(registry) {}
 
   Registry& r;
@@ -70,6 +54,12 @@ struct LearnerMetrics::Impl {
   Counter& samples_unscored = Metric(r, exported::kLearnerUnscoredSamplesTotal);
   Gauge& quarantined = Metric(r, exported::kLearnerPromptsQuarantined);
   Gauge& weights_lag = Metric(r, exported::kLearnerWeightsLagVersions);
+};
+
+struct LearnerMetrics::Impl {
+  explicit Impl(Registry& registry) : r(registry) {}
+
+  Registry& r;
   Gauge& complete = Metric(r, exported::kLearnerComplete);
   Gauge& version = Metric(r, exported::kLearnerPolicyVersion);
   Gauge& published = Metric(r, exported::kLearnerPublishedVersion);
@@ -113,48 +103,45 @@ struct LearnerMetrics::Impl {
   std::map<std::string, Gauge*> numbers ABSL_GUARDED_BY(mutex);  // Gauges of `step` by key.
 };
 
-LearnerMetrics::LearnerMetrics(Registry& registry) : impl_(std::make_unique<Impl>(registry)) {}
-LearnerMetrics::~LearnerMetrics() = default;
+WorkMetrics::WorkMetrics(Registry& registry) : impl_(std::make_unique<Impl>(registry)) {}
+WorkMetrics::~WorkMetrics() = default;
 
-void LearnerMetrics::LeaseGranted() { impl_->leases.Add("granted"); }
-void LearnerMetrics::WorkerRefused() { impl_->duplicate_workers.Increment(); }
-void LearnerMetrics::WorkerRests() { impl_->worker_rests.Increment(); }
-void LearnerMetrics::WorkerCutOff() { impl_->streams_cut.Increment(); }
-void LearnerMetrics::LeaseExpired() { impl_->leases.Add("expired"); }
-void LearnerMetrics::LeaseFailed() { impl_->leases.Add("failed"); }
-void LearnerMetrics::LeaseSpeculated() { impl_->leases.Add("speculated"); }
-void LearnerMetrics::LeaseSuperseded() { impl_->leases.Add("superseded"); }
+void WorkMetrics::LeaseGranted() { impl_->leases.Add("granted"); }
+void WorkMetrics::WorkerRefused() { impl_->duplicate_workers.Increment(); }
+void WorkMetrics::WorkerRests() { impl_->worker_rests.Increment(); }
+void WorkMetrics::WorkerCutOff() { impl_->streams_cut.Increment(); }
+void WorkMetrics::LeaseExpired() { impl_->leases.Add("expired"); }
+void WorkMetrics::LeaseFailed() { impl_->leases.Add("failed"); }
+void WorkMetrics::LeaseSpeculated() { impl_->leases.Add("speculated"); }
+void WorkMetrics::LeaseSuperseded() { impl_->leases.Add("superseded"); }
 
-void LearnerMetrics::ResultReceived(const std::string& outcome, uint64_t bytes) {
+void WorkMetrics::ResultReceived(const std::string& outcome, uint64_t bytes) {
   impl_->results.Add(outcome);
-  impl_->result_bytes.Increment(static_cast<double>(bytes));
+  Add(impl_->result_bytes, bytes);
 }
 
-void LearnerMetrics::GroupsAre(uint64_t pending, uint64_t running, uint64_t ready) {
-  impl_->pending.Set(static_cast<double>(pending));
-  impl_->running.Set(static_cast<double>(running));
-  impl_->ready.Set(static_cast<double>(ready));
+void WorkMetrics::GroupsAre(uint64_t pending, uint64_t running, uint64_t ready) {
+  Set(impl_->pending, pending);
+  Set(impl_->running, running);
+  Set(impl_->ready, ready);
 }
 
-void LearnerMetrics::SinkHolds(uint64_t bytes) {
-  impl_->sink_bytes.Set(static_cast<double>(bytes));
+void WorkMetrics::SinkHolds(uint64_t bytes) { Set(impl_->sink_bytes, bytes); }
+
+void WorkMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting,
+                             uint64_t bad) {
+  Set(impl_->workers, connected);
+  Set(impl_->weights_lag, weights_lag_max);
+  Set(impl_->workers_waiting, waiting);
+  Set(impl_->workers_bad, bad);
 }
 
-void LearnerMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting,
-                                uint64_t bad) {
-  impl_->workers.Set(static_cast<double>(connected));
-  impl_->weights_lag.Set(static_cast<double>(weights_lag_max));
-  impl_->workers_waiting.Set(static_cast<double>(waiting));
-  impl_->workers_bad.Set(static_cast<double>(bad));
-}
+void WorkMetrics::SamplesUnscored(uint64_t count) { Add(impl_->samples_unscored, count); }
+void WorkMetrics::PromptsQuarantined(uint64_t count) { Set(impl_->quarantined, count); }
 
-void LearnerMetrics::SamplesUnscored(uint64_t count) {
-  impl_->samples_unscored.Increment(static_cast<double>(count));
-}
-
-void LearnerMetrics::PromptsQuarantined(uint64_t count) {
-  impl_->quarantined.Set(static_cast<double>(count));
-}
+LearnerMetrics::LearnerMetrics(Registry& registry)
+    : WorkMetrics(registry), impl_(std::make_unique<Impl>(registry)) {}
+LearnerMetrics::~LearnerMetrics() = default;
 
 void LearnerMetrics::StepCommitted(double seconds, const std::map<std::string, double>& metrics) {
   impl_->step_seconds.Observe(seconds);
@@ -188,19 +175,11 @@ void LearnerMetrics::SampleConsumed(uint64_t staleness_steps, bool replayed) {
   if (!replayed) impl_->staleness.Observe(static_cast<double>(staleness_steps));
 }
 
-void LearnerMetrics::StalenessBudgetIs(uint64_t steps) {
-  impl_->staleness_budget.Set(static_cast<double>(steps));
-}
-
-void LearnerMetrics::PolicyVersionIs(uint64_t version) {
-  impl_->version.Set(static_cast<double>(version));
-}
+void LearnerMetrics::StalenessBudgetIs(uint64_t steps) { Set(impl_->staleness_budget, steps); }
+void LearnerMetrics::PolicyVersionIs(uint64_t version) { Set(impl_->version, version); }
 
 void LearnerMetrics::RunComplete() { impl_->complete.Set(1); }
-
-void LearnerMetrics::PublishedVersionIs(uint64_t version) {
-  impl_->published.Set(static_cast<double>(version));
-}
+void LearnerMetrics::PublishedVersionIs(uint64_t version) { Set(impl_->published, version); }
 
 void LearnerMetrics::BufferAttached(bool attached) { impl_->buffer_attached.Set(attached ? 1 : 0); }
 void LearnerMetrics::BufferFailed(const std::string& call) { impl_->buffer_failures.Add(call); }
@@ -210,7 +189,6 @@ void LearnerMetrics::OfferAnswered(const std::string& outcome) { impl_->offers.A
 void LearnerMetrics::HeadMissing() { impl_->heads_missing.Increment(); }
 void LearnerMetrics::HeadRefused(const std::string& reason) { impl_->heads_refused.Add(reason); }
 void LearnerMetrics::EvaluationFailed() { impl_->evaluation_failures.Increment(); }
-
 void LearnerMetrics::WriteFailed(const std::string& what) { impl_->write_failures.Add(what); }
 
 void LearnerMetrics::CheckpointCopied(bool copied) {
@@ -219,7 +197,7 @@ void LearnerMetrics::CheckpointCopied(bool copied) {
 
 void LearnerMetrics::CheckpointWritten(uint64_t bytes, double seconds) {
   impl_->checkpoints.Increment();
-  impl_->checkpoint_bytes.Set(static_cast<double>(bytes));
+  Set(impl_->checkpoint_bytes, bytes);
   impl_->checkpoint_seconds.Set(seconds);
 }
 

@@ -11,14 +11,15 @@
 
 namespace oxbow::learner {
 
-// Thread-safe. Counters exist with all their label values from the start, so that rates begin at
-// zero.
-class LearnerMetrics {
- public:
-  explicit LearnerMetrics(prometheus::Registry& registry);
-  ~LearnerMetrics();
+// Counters exist with all their label values from the start, so that rates begin at zero. All of
+// this is thread-safe.
 
-  // Leases and results.
+// Leases, results, and the workers that have them.
+class WorkMetrics {
+ public:
+  explicit WorkMetrics(prometheus::Registry& registry);
+  ~WorkMetrics();
+
   void LeaseGranted();
   void LeaseExpired();
   void LeaseFailed();
@@ -35,6 +36,17 @@ class LearnerMetrics {
   void WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting, uint64_t bad);
   void SamplesUnscored(uint64_t count);
   void PromptsQuarantined(uint64_t count);
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+// These, and what becomes of the results.
+class LearnerMetrics : public WorkMetrics {
+ public:
+  explicit LearnerMetrics(prometheus::Registry& registry);
+  ~LearnerMetrics();
 
   // Steps. `metrics` has the keys of metrics.jsonl. Each number is oxbow_step{key} until the next
   // step; numbers of an evaluation stay until the next evaluation.

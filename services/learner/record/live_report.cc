@@ -8,7 +8,7 @@
 
 namespace oxbow::learner {
 
-LiveReport::LiveReport(std::function<absl::Status()> write, absl::Duration every)
+LiveReport::LiveReport(Write write, absl::Duration every)
     : write_(std::move(write)), every_(every) {
   thread_ = std::thread([this] { Run(); });
 }
@@ -37,10 +37,18 @@ void LiveReport::Run() {
       if (stopping_) return;
       asked_ = false;
     }
-    if (const absl::Status status = write_(); !status.ok()) {
-      OXBOW_LOG(Warning) << "report was not written"
-                         << Field("error", std::string(status.message()));
-    }
+    WriteOnce(/*live=*/true);
+  }
+}
+
+void LiveReport::WriteLast() {
+  Stop();
+  WriteOnce(/*live=*/false);
+}
+
+void LiveReport::WriteOnce(bool live) {
+  if (const absl::Status status = write_(live); !status.ok()) {
+    OXBOW_LOG(Warning) << "report was not written" << Field("error", std::string(status.message()));
   }
 }
 

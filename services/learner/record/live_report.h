@@ -14,9 +14,12 @@ namespace oxbow::learner {
 
 class LiveReport {
  public:
+  // Writes the report of a run that is `live` or has ended. Its errors are logged.
+  using Write = std::function<absl::Status(bool live)>;
+
   // `write` is called on the thread: after each Ask, and `every` later if nobody has asked since,
-  // so that a page which is older belongs to a run that was killed. Its errors are logged.
-  LiveReport(std::function<absl::Status()> write, absl::Duration every);
+  // so that a page which is older belongs to a run that was killed.
+  LiveReport(Write write, absl::Duration every);
   ~LiveReport();
 
   // There is something new to show. Nothing is written before the first call. Thread-safe.
@@ -24,11 +27,14 @@ class LiveReport {
 
   // Waits for a write in progress; none begins afterwards.
   void Stop();
+  // Stops, and writes the report of a run that has ended.
+  void WriteLast();
 
  private:
   void Run();
+  void WriteOnce(bool live);
 
-  const std::function<absl::Status()> write_;
+  const Write write_;
   const absl::Duration every_;
   absl::Mutex mutex_;
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "absl/synchronization/notification.h"
 
 namespace oxbow::learner {
@@ -18,7 +20,8 @@ TEST(LiveReportTest, IsWrittenWhenAskedAndNotBefore) {
   absl::Notification written;
   int writes = 0;
   LiveReport report(
-      [&] {
+      [&](bool live) {
+        EXPECT_TRUE(live);
         if (++writes == 1) written.Notify();
         return absl::InternalError("disk");
       },
@@ -28,7 +31,7 @@ TEST(LiveReportTest, IsWrittenWhenAskedAndNotBefore) {
   report.Stop();
   report.Ask();
   EXPECT_EQ(writes, 1);
-  LiveReport unused([] { return absl::InternalError("nobody asked"); }, absl::ZeroDuration());
+  LiveReport unused([](bool) { return absl::InternalError("nobody asked"); }, absl::ZeroDuration());
 }
 
 // Promise: A run's page is as new as the run.
@@ -36,13 +39,26 @@ TEST(LiveReportTest, StaysNewWhileNobodyAsks) {
   absl::Notification third;
   int writes = 0;
   LiveReport report(
-      [&] {
+      [&](bool live) {
+        EXPECT_TRUE(live);
         if (++writes == 3) third.Notify();
         return absl::OkStatus();
       },
       absl::Milliseconds(1));
   report.Ask();
   EXPECT_TRUE(third.WaitForNotificationWithTimeout(kDeadline));
+}
+
+TEST(LiveReportTest, TheLastReportIsThatOfARunThatHasEnded) {
+  std::vector<bool> live;
+  LiveReport report(
+      [&](bool is_live) {
+        live.push_back(is_live);
+        return absl::OkStatus();
+      },
+      absl::Hours(1));
+  report.WriteLast();
+  EXPECT_EQ(live, std::vector<bool>{false});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/rollout/sampler_progress.h"
+#include "services/rollout/learner_link.h"
 
 #include <gtest/gtest.h>
 

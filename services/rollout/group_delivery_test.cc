@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The effect of a missing score on a group, by policy. Such a score is never counted as 0.
-#include "services/rollout/reward_stage.h"
+#include "services/rollout/group_delivery.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives sampled groups their rewards, and decides what happens to images that could not be
-// scored.
+// Delivery of a sampled group: its scores, and its way to the learner rank that holds it.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/image8.h"
+#include "base/clock.h"
 #include "core/rl/experience.h"
-#include "oxbow/v1/config.pb.h"
 #include "services/reward/reward_client.h"
+#include "services/rollout/experience_sender.h"
+#include "services/rollout/group_sampler.h"
+#include "services/rollout/learner_link.h"
 
 namespace oxbow::rollout {
 
@@ -36,5 +38,35 @@ struct Unscored {
 absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
                                      const std::vector<absl::StatusOr<reward::Scores>>& scores,
                                      std::vector<rl::Trajectory>& samples);
+
+// Thread-safe.
+class GroupDelivery {
+ public:
+  // All outlive it.
+  GroupDelivery(const RunSpec& spec, reward::RewardClient& rewards, LearnerLink& link,
+                RolloutMetrics& metrics, const Clock& clock);
+
+  // Scores the group of `lease` and sends it until the learner answers or nobody waits for it, and
+  // tells the link how that ended. Scoring waits for a reward server as long as the session lasts;
+  // the lease is renewed meanwhile.
+  void Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds);
+
+  // Ends all calls to sinks.
+  void Cancel();
+
+ private:
+  bool TakeScores(const v1::Lease& lease, const std::vector<absl::StatusOr<reward::Scores>>& scores,
+                  double seconds, SampledGroup& sampled);
+  absl::StatusOr<v1::InsertResponse::Ack> Send(const v1::Lease& lease, SampledGroup sampled,
+                                               double sample_seconds, double reward_seconds);
+  void NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds);
+
+  const RunSpec& spec_;
+  reward::RewardClient& rewards_;
+  LearnerLink& link_;
+  RolloutMetrics& metrics_;
+  const Clock& clock_;
+  std::vector<std::unique_ptr<ExperienceSender>> senders_;  // By rank.
+};
 
 }  // namespace oxbow::rollout
