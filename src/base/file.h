@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole files: reading, and writing such that a reader or a crash sees the old content or the new
-// one, never a part.
+// Files: whole, in pieces, appended to, and by their lines from the end. Whole ones are written
+// such that a reader or a crash sees the old content or the new one, never a part.
 #pragma once
 
 #include <cstddef>
@@ -55,11 +55,9 @@ inline constexpr absl::Duration kTemporaryKept = absl::Hours(24);
 // Removes temporary files in `directory` that nobody has written to for kTemporaryKept.
 void SweepTemporaries(const std::filesystem::path& directory);
 
-// Reading a file of any size through a small buffer. A disk that cannot be read is an error here,
-// where a memory map would end the process.
-//
-// Gives the file's bytes to `take`, in order. kNotFound if there is none; the first error of `take`
-// ends it and is returned.
+// Gives a file's bytes, however many, to `take`, in order. kNotFound if there is none; the first
+// error of `take` ends it and is returned. A disk that cannot be read is an error here, where a
+// memory map would end the process.
 absl::Status ReadInPieces(const std::filesystem::path& path,
                           const std::function<absl::Status(std::string_view piece)>& take);
 
@@ -101,7 +99,6 @@ class AppendFile {
   std::optional<int64_t> torn_;  // Where something begins that was not written to its end.
 };
 
-// The lines of a file, the last one first. It holds one line in memory, whatever the file's size.
 struct FileLine {
   std::string text;    // Without its newline.
   uint64_t begin = 0;  // Its first byte in the file.
@@ -109,6 +106,7 @@ struct FileLine {
   bool whole = true;   // It has its newline. Only the last line of a file may have none.
 };
 
+// The lines of a file, the last one first. It holds one line in memory, whatever the file's size.
 class LinesFromEnd {
  public:
   // kNotFound if the file does not exist.

@@ -44,9 +44,8 @@ using LearnerStep =
 using Epoch = StrongInt<struct EpochTag>;      // Learner starts; fences older ones.
 using LeaseId = StrongInt<struct LeaseIdTag>;  // One attempt at a group.
 
-// The names that a worker may have. They come from the wire and go into logs, tables and metrics.
-//
-// OK for 1 to 128 letters, digits and characters of "-_.:@/". kInvalidArgument otherwise.
+// Checks the name of a worker, which comes from the wire and goes into logs, tables and metrics. OK
+// for 1 to 128 letters, digits and characters of "-_.:@/". kInvalidArgument otherwise.
 absl::Status CheckWorkerId(std::string_view id);
 
 // The common part of the names of one worker's processes: "gpu-a" for "gpu-a", "gpu-a.1" and

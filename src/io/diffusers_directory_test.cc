@@ -51,7 +51,7 @@ TEST(DiffusersDirectoryTest, ReadsBackWhatWasWritten) {
   EXPECT_THAT(components->at("scheduler").config_json, HasSubstr("\"shift\": 1.0"));
   const auto weights = OpenComponentWeights(components->at("transformer"));
   ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ(weights->Read("b").data, Float(2).data);
+  EXPECT_EQ(weights->BytesOf("b"), Float(2).data);
   EXPECT_EQ(OpenComponentWeights(components->at("text_encoder"))->headers().size(), 1u);
 }
 

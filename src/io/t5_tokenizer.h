@@ -8,7 +8,7 @@
 //        -> ids, cut to length - 1, EOS, padded
 //
 // transformers runs the tokenizers library, not sentencepiece, over spiece.model. They differ in
-// how they normalise (see io/spiece_model.h) and in special tokens within a text; the models'
+// how they normalise (see io/tokenizer_files.h) and in special tokens within a text; the models'
 // published pipelines use the former.
 #pragma once
 

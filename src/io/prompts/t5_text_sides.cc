@@ -54,8 +54,7 @@ icu::UnicodeString Repaired(const icu::UnicodeString& text) {
   return InForm(icu::Normalizer2::getNFCInstance, plain);
 }
 
-constexpr int64_t kWidth =
-    4096;  // T5's, where the transformer's config does not say: diffusers' default.
+constexpr int64_t kWidth = 4096;  // T5's by diffusers' defaults, where a config says none.
 
 class Flux final : public LoadedOnDemand {
  public:
