@@ -31,8 +31,8 @@
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
 #include "run/sampling_spec.h"
-#include "services/learner/checkpoint/checkpoint_writer.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_writer.h"
 
 namespace oxbow::cli {
 

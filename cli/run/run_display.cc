@@ -12,8 +12,8 @@
 #include "base/first_part.h"
 #include "cli/terminal.h"
 #include "core/reward/synthetic_task.h"
-#include "metrics/phase_words.h"
 #include "io/evaluation_file.h"
+#include "metrics/phase_words.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/record/run_progress.h"
 

@@ -17,9 +17,9 @@
 #include "io/report/report.h"
 #include "metrics/step_metrics.h"
 #include "rpc/tls.h"
-#include "run/run_record.h"
 #include "run/endpoints_file.h"
 #include "run/rewards.h"
+#include "run/run_record.h"
 #include "services/learner/checkpoint/checkpoint_tensors.h"
 #include "services/learner/loop/step_rules.h"
 #include "services/learner/reward_check.h"
@@ -32,9 +32,8 @@ constexpr absl::Duration kRanksGrace = absl::Seconds(5);
 
 absl::StatusOr<LearnerLoop::Options> OptionsOfLoop(const RunStart& start,
                                                    double wall_seconds_before) {
-  LearnerLoop::Options options =
-      LoopOptionsOf(start.setup, start.epoch, LearnerStep(start.from.committed_steps),
-                    wall_seconds_before);
+  LearnerLoop::Options options = LoopOptionsOf(
+      start.setup, start.epoch, LearnerStep(start.from.committed_steps), wall_seconds_before);
   const auto best = start.checkpointing.store().Best(options.checkpoints.best_metric);
   if (best.has_value()) options.checkpoints.best_before = best->value;
   options.evaluations.directory = start.options.directory;

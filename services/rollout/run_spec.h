@@ -46,8 +46,8 @@ struct RunSpec {
   std::string worker_id;
   at::Device device = at::kCPU;
   bool weights_on_host = false;
-  bool merged = false;  // The adapter is added to the weights it changes.
-  bool graphs = false;  // Forward passes are recorded as CUDA graphs.
+  bool merged = false;           // The adapter is added to the weights it changes.
+  bool graphs = false;           // Forward passes are recorded as CUDA graphs.
   bool graphs_optional = false;  // But not where they cannot be.
   at::ScalarType compute = at::kFloat;
   model::BaseWeights base_weights = model::BaseWeights::kCompute;

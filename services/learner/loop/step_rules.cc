@@ -6,8 +6,8 @@
 
 #include "config/chosen_method.h"
 #include "config/validate.h"
-#include "run/trainer_options.h"
 #include "run/rewards.h"
+#include "run/trainer_options.h"
 #include "services/learner/checkpoint/checkpoint_manifest.h"
 #include "services/learner/loop/step_adaptation.h"
 #include "services/learner/plan/prompt_choice.h"

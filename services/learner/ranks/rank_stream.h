@@ -18,8 +18,8 @@
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "oxbow/v1/learner_ranks.grpc.pb.h"
-#include "services/learner/coordinator/group_check.h"
 #include "services/learner/coordinator/group_assembler.h"
+#include "services/learner/coordinator/group_check.h"
 
 namespace oxbow::learner {
 
