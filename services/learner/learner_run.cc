@@ -96,7 +96,7 @@ class LearnerProcess {
   std::unique_ptr<parallel::Ranks> ranks_;
   std::unique_ptr<rl::Trainer> trainer_;
   Peers peers_;
-  Desk desk_;
+  Planning desk_;
   Publication publication_;
   std::unique_ptr<Serving> serving_;
 };
@@ -110,14 +110,14 @@ absl::Status LearnerProcess::Run(RunSetup setup) {
   OXBOW_ASSIGN_OR_RETURN(
       trainer_, MakeTrainer(options_, start_->setup, *model_.policy, *ranks_, start_.get()));
   OXBOW_ASSIGN_OR_RETURN(peers_, MakePeers(*start_));
-  OXBOW_ASSIGN_OR_RETURN(desk_, MakeDesk(*start_, peers_));
+  OXBOW_ASSIGN_OR_RETURN(desk_, MakePlanning(*start_, peers_));
   OXBOW_ASSIGN_OR_RETURN(publication_, MakePublication(*start_, model_, peers_, desk_));
   OXBOW_ASSIGN_OR_RETURN(serving_, Serving::Start({.start = *start_,
                                                    .model = model_,
                                                    .ranks = *ranks_,
                                                    .trainer = *trainer_,
                                                    .peers = peers_,
-                                                   .desk = desk_,
+                                                   .planning = desk_,
                                                    .publication = publication_}));
   return serving_->Run();
 }

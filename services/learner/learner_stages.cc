@@ -118,30 +118,30 @@ absl::StatusOr<Peers> MakePeers(const RunStart& start) {
   return peers;
 }
 
-absl::StatusOr<Desk> MakeDesk(const RunStart& start, const Peers& peers) {
+absl::StatusOr<Planning> MakePlanning(const RunStart& start, const Peers& peers) {
   const RunSetup& setup = start.setup;
   const LearnerStep first_step(start.from.committed_steps);
-  Desk desk;
-  desk.prompts =
+  Planning planning;
+  planning.prompts =
       std::make_unique<PromptOrder>(setup.train, setup.config.run().seed(), start.from.prompts);
-  desk.budget = std::make_unique<ByteBudget>(setup.config.services().sink_bytes_max());
-  desk.assembler = std::make_unique<GroupAssembler>();
-  desk.coordinator =
+  planning.budget = std::make_unique<ByteBudget>(setup.config.services().sink_bytes_max());
+  planning.assembler = std::make_unique<GroupAssembler>();
+  planning.coordinator =
       std::make_unique<Coordinator>(CoordinatorOptionsOf(setup, start.epoch, first_step),
-                                    Clock::Steady(), *desk.assembler, *peers.metrics);
+                                    Clock::Steady(), *planning.assembler, *peers.metrics);
   const std::vector<std::string>& buffers = start.options.buffer_endpoints;
-  if (!config::UsesReplayBuffer(setup.config) || buffers.empty()) return desk;
+  if (!config::UsesReplayBuffer(setup.config) || buffers.empty()) return planning;
   ReplayLink::Options link = ReplayOptionsOf(setup, start.epoch, buffers);
   link.each.run = start.run_uid;
   link.each.take_from = start.options.take_buffer;
-  desk.buffer = std::make_unique<ReplayLink>(std::move(link), *peers.metrics);
-  desk.buffer->Restore(start.from.buffer_checkpoint, first_step);
-  OXBOW_RETURN_IF_ERROR(desk.buffer->ended());
-  return desk;
+  planning.buffer = std::make_unique<ReplayLink>(std::move(link), *peers.metrics);
+  planning.buffer->Restore(start.from.buffer_checkpoint, first_step);
+  OXBOW_RETURN_IF_ERROR(planning.buffer->ended());
+  return planning;
 }
 
 absl::StatusOr<Publication> MakePublication(const RunStart& start, const LoadedPolicy& model,
-                                            const Peers& peers, const Desk& desk) {
+                                            const Peers& peers, const Planning& planning) {
   const RunSetup& setup = start.setup;
   const v1::RunConfig& config = setup.config;
   OXBOW_ASSIGN_OR_RETURN(
@@ -175,16 +175,16 @@ absl::StatusOr<Publication> MakePublication(const RunStart& start, const LoadedP
                                   .best_reward = start.from.best_reward},
                          .decoder = setup.model.autoencoder,
                          .components = setup.model.components},
-      *model.policy, *desk.coordinator, *out.channel,
+      *model.policy, *planning.coordinator, *out.channel,
       Publisher::Metrics{*peers.metrics, *peers.publish_metrics},
-      [assembler = desk.assembler.get()](const absl::Status& why) { assembler->Stop(why); });
+      [assembler = planning.assembler.get()](const absl::Status& why) { assembler->Stop(why); });
   if (setup.held_out.empty()) return out;
   out.judge = std::make_unique<PictureJudge>(JudgeOptionsOf(setup), setup.held_out, *peers.rewards);
   out.evaluation = std::make_unique<Evaluation>(
       EvaluationOptionsOf(setup, start.epoch, std::move(probe_shape)), setup.held_out,
       Evaluation::Parts{.policy = *model.policy,
                         .conditioning = *model.conditioning,
-                        .coordinator = *desk.coordinator,
+                        .coordinator = *planning.coordinator,
                         .judge = *out.judge,
                         .published = [channel = out.channel.get()](const std::string& sha256) {
                           return channel->Held(sha256);

@@ -2,7 +2,7 @@
 // The parts of rank 0 between its start (run_start.h) and its services (serving.h). Each is made
 // from those before it, which outlive it.
 //
-//   RunStart -> LoadedPolicy -> Ranks -> Trainer -> Peers -> Desk -> Publication -> Serving
+//   RunStart -> LoadedPolicy -> Ranks -> Trainer -> Peers -> Planning -> Publication -> Serving
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct Peers {
 absl::StatusOr<Peers> MakePeers(const RunStart& start);
 
 // Assigns work and receives it.
-struct Desk {
+struct Planning {
   std::unique_ptr<PromptOrder> prompts;
   std::unique_ptr<ByteBudget> budget;  // Groups in the assembler hold parts of it.
   std::unique_ptr<GroupAssembler> assembler;
@@ -53,7 +53,7 @@ struct Desk {
   std::unique_ptr<ReplayLink> buffer;  // Null: the run does not replay.
 };
 // kInvalidArgument if the replay buffer belongs to another run.
-absl::StatusOr<Desk> MakeDesk(const RunStart& start, const Peers& peers);
+absl::StatusOr<Planning> MakePlanning(const RunStart& start, const Peers& peers);
 
 // Shows the policy to workers: published, and evaluated.
 struct Publication {
@@ -63,7 +63,7 @@ struct Publication {
   std::unique_ptr<Evaluation> evaluation;  // Null, as is the judge: the run does not evaluate.
 };
 absl::StatusOr<Publication> MakePublication(const RunStart& start, const LoadedPolicy& model,
-                                            const Peers& peers, const Desk& desk);
+                                            const Peers& peers, const Planning& planning);
 
 // All of these, for those that come last. They outlive them.
 struct Stages {
@@ -72,7 +72,7 @@ struct Stages {
   parallel::Ranks& ranks;
   rl::Trainer& trainer;
   Peers& peers;
-  const Desk& desk;
+  const Planning& planning;
   const Publication& publication;
 };
 

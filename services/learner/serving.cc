@@ -85,10 +85,10 @@ absl::StatusOr<std::unique_ptr<Serving>> Serving::Start(const Stages& stages) {
 Serving::Serving(const Stages& stages, LearnerLoop::Options loop)
     : stages_(stages),
       loop_(std::move(loop), PartsOfLoop(),
-            RulesOf(stages.start.setup, stages.start.from, *stages.desk.prompts,
-                    *stages.model.conditioning, stages.desk.buffer.get())),
+            RulesOf(stages.start.setup, stages.start.from, *stages.planning.prompts,
+                    *stages.model.conditioning, stages.planning.buffer.get())),
       coordinator_service_(
-          *stages.desk.coordinator,
+          *stages.planning.coordinator,
           [this](v1::StatusResponse& status) {
             stages_.peers.progress->FillStatus(status);
             leader_.FillStatus(status);
@@ -98,21 +98,21 @@ Serving::Serving(const Stages& stages, LearnerLoop::Options loop)
           [this](const std::string& worker) {
             return stages_.publication.channel->RelayOf(worker);
           }),
-      sink_service_(*stages.desk.coordinator, *stages.desk.budget, GroupRulesOf(stages.start.setup),
-                    *stages.peers.metrics),
+      sink_service_(*stages.planning.coordinator, *stages.planning.budget,
+                    GroupRulesOf(stages.start.setup), *stages.peers.metrics),
       leader_({.ranks = stages.ranks.size(),
                .timeout = stages.start.options.place.operation_timeout,
                .group_bytes_max = GroupRulesOf(stages.start.setup).GroupBytesMax(),
                .drain = [this](const std::string& by) { Drain(by); }},
-              Clock::Steady(), *stages.desk.coordinator,
+              Clock::Steady(), *stages.planning.coordinator,
               [this](const absl::Status& why) {
-                stages_.desk.assembler->Stop(why);
+                stages_.planning.assembler->Stop(why);
                 stages_.ranks.Abort(why);
               }),
       checkpoints_(stages, leader_) {}
 
 LoopParts Serving::PartsOfLoop() {
-  const auto& [start, model, ranks, trainer, peers, desk, publication] = stages_;
+  const auto& [start, model, ranks, trainer, peers, planning, publication] = stages_;
   const auto announce = [this](LearnerStep step, const std::vector<ReceivedGroup>& received,
                                const std::vector<PlannedGroup>& planned) {
     leader_.Announce(step, received, planned);
@@ -127,10 +127,10 @@ LoopParts Serving::PartsOfLoop() {
   }
   return {.trainer = trainer,
           .conditioning = *model.conditioning,
-          .prompts = *desk.prompts,
-          .coordinator = *desk.coordinator,
-          .assembler = *desk.assembler,
-          .buffer = desk.buffer.get(),
+          .prompts = *planning.prompts,
+          .coordinator = *planning.coordinator,
+          .assembler = *planning.assembler,
+          .buffer = planning.buffer.get(),
           .step_log = *peers.step_log,
           .progress = *peers.progress,
           .metrics = *peers.metrics,
@@ -163,8 +163,8 @@ absl::Status Serving::BeginEvaluation(std::optional<uint64_t> owed) {
 }
 
 absl::StatusOr<EvaluationResult> Serving::AwaitEvaluation() {
-  absl::StatusOr<EvaluationResult> result =
-      stages_.publication.evaluation->Await([this] { return stages_.desk.assembler->stopped(); });
+  absl::StatusOr<EvaluationResult> result = stages_.publication.evaluation->Await(
+      [this] { return stages_.planning.assembler->stopped(); });
   if (result.ok()) {
     stages_.publication.publisher->Evaluated(result->metrics.at(metric::kEvalRewardMean));
   }
@@ -209,7 +209,7 @@ absl::Status Serving::PinRewards() {
   reward::RewardClient& rewards = *stages_.peers.rewards;
   OXBOW_RETURN_IF_ERROR(
       TryRewards(rewards, start.setup, *stages_.peers.progress, [this](const std::string& why) {
-        stages_.desk.coordinator->events().NoteFailure(kRewardCheck, why);
+        stages_.planning.coordinator->events().NoteFailure(kRewardCheck, why);
       }));
   std::map<std::string, reward::RewardFacts> facts = rewards.Facts();
   if (!start.options.accept_reward_change) {
@@ -303,8 +303,8 @@ absl::Status Serving::Run() {
   const std::string uncopied =
       status.ok() ? checkpoints_.AwaitCopies(committed(), complete) : std::string();
   if (!uncopied.empty()) WriteEnd(end, uncopied).IgnoreError();  // It is written, without this.
-  stages_.desk.coordinator->Drain(complete && status.ok() ? DrainReason::kRunComplete
-                                                          : DrainReason::kLearnerEnds);
+  stages_.planning.coordinator->Drain(complete && status.ok() ? DrainReason::kRunComplete
+                                                              : DrainReason::kLearnerEnds);
   stages_.publication.channel->Stop();
   options.ending();
   leader_.Stop(kRanksGrace, end);
