@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/child_program.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/process.h"
+#include "cli/child_program.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

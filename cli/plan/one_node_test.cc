@@ -15,8 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
-#include "cli/terminal.h"
 #include "cli/plan/machine_load.h"
+#include "cli/terminal.h"
 #include "config/run_config.h"
 #include "io/diffusers_directory.h"
 #include "io/graph_files.h"

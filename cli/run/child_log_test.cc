@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/child_process.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "cli/run/child_process.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

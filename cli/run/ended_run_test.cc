@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/rollback.h"
-
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "cli/run/rollback.h"
 #include "run/endpoints_file.h"
 #include "tests/testing/scoped_directory.h"
 

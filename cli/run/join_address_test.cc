@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/fleet.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache's layout is that of huggingface_hub 1.x: refs/main holds a commit, snapshots its files.
-#include "config/file_paths.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/file_paths.h"
 #include "config/run_config.h"
 
 namespace oxbow::config {
