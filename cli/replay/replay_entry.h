@@ -3,22 +3,23 @@
 // take LibTorch.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "cli/replay/replay_rows.h"
+#include "base/image8.h"
 #include "cli/replay/replay_source.h"
-#include "core/model/image_decoder.h"
-#include "io/image.h"
 #include "oxbow/v1/replay_buffer.pb.h"
+
+namespace at {
+class Tensor;  // oxbow links no LibTorch and includes this.
+}  // namespace at
+namespace oxbow::model {
+class ImageDecoder;
+}  // namespace oxbow::model
 
 namespace oxbow::cli {
 

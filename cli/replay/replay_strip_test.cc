@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cli/replay/replay_entry.h"
+#include "io/image.h"
 
 namespace oxbow::cli {
 namespace {
