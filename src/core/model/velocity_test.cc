@@ -137,8 +137,8 @@ TEST(ClipTextTest, ARowHasTheSameBitsInEveryBatch) {
   NamedTensors weights;
   for (const auto& [name, shape] : ClipTextShapes(params)) {
     weights[name] = at::empty(shape, at::kFloat);
-    random.FillNormal(
-        {weights[name].mutable_data_ptr<float>(), static_cast<size_t>(weights[name].numel())});
+    random.FillNormal(std::span(weights[name].mutable_data_ptr<float>(),
+                                static_cast<size_t>(weights[name].numel())));
   }
   const auto encoder = *MakeClipTextEncoder(params, weights);
   at::Tensor ids = at::empty({40, 6}, at::kLong);
