@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "cli/report/run_summary.h"

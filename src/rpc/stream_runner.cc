@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/synchronization/notification.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "rpc/stream.h"
