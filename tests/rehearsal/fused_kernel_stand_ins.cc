@@ -29,8 +29,9 @@ at::Tensor AllRows(const void* address, Element type, const Rows& rows) {
   return At(address, type, {rows.count, rows.width}, {rows.width, 1});
 }
 
-// [samples, 1, D] beside tokens of [samples, N, D].
+// [samples, 1, D] beside tokens of [samples, N, D]; 0 without data.
 at::Tensor Condition(const Values& values, const Rows& rows) {
+  if (values.data == nullptr) return at::zeros({1, 1, rows.width});
   const int64_t samples = rows.count / rows.per_sample;
   return At(values.data, values.type, {samples, 1, rows.width}, {rows.stride, rows.width, 1})
       .to(at::kFloat);
@@ -77,7 +78,7 @@ bool TakesHeads(Element type, int64_t width) {
   return width % pack == 0 && lanes >= 1 && lanes <= 32 && (lanes & (lanes - 1)) == 0;
 }
 
-bool TakesTokens(int64_t width) { return width % 4 == 0 && width <= 4096; }
+bool TakesTokens(int64_t width) { return width % 4 == 0 && width <= 8192; }
 
 void RmsNorm(Values x, Values weight, Results y, Rows rows, float eps, cudaStream_t) {
   Run("oxbow::rms_norm", x.data, rows, {x.type, y.type}, [=] {
@@ -100,39 +101,38 @@ void RmsNormGradient(Values x, Values weight, Values dy, Results dx, Rows rows, 
   });
 }
 
-void NormModulate(const float* x, Values scale, Values shift, Results y, Rows rows, float eps,
-                  cudaStream_t) {
-  Run("oxbow::norm_modulate", x, rows, {Element::kFloat, y.type}, [=] {
-    const Normal normal = NormalOf(Tokens(x, Element::kFloat, rows), eps);
+void NormModulate(Values x, Modulation by, Results y, Rows rows, float eps, cudaStream_t) {
+  Run("oxbow::norm_modulate", x.data, rows, {x.type, y.type}, [=] {
+    const Normal normal = NormalOf(Tokens(x.data, x.type, rows).to(at::kFloat), eps);
     Tokens(y.data, y.type, rows)
-        .copy_(normal.x * (1 + Condition(scale, rows)) + Condition(shift, rows));
+        .copy_(normal.x * (by.base + Condition(by.scale, rows)) + Condition(by.shift, rows));
   });
 }
 
-void NormModulateGradient(const float* x, Values scale, Values dy, float* dx, Rows rows, float eps,
+void NormModulateGradient(Values x, Modulation by, Values dy, Results dx, Rows rows, float eps,
                           cudaStream_t) {
-  Run("oxbow::norm_modulate_gradient", x, rows, {Element::kFloat, dy.type, Element::kFloat}, [=] {
-    const Normal normal = NormalOf(Tokens(x, Element::kFloat, rows), eps);
+  Run("oxbow::norm_modulate_gradient", x.data, rows, {x.type, dy.type, dx.type}, [=] {
+    const Normal normal = NormalOf(Tokens(x.data, x.type, rows).to(at::kFloat), eps);
     const at::Tensor slope =
-        Tokens(dy.data, dy.type, rows).to(at::kFloat) * (1 + Condition(scale, rows));
+        Tokens(dy.data, dy.type, rows).to(at::kFloat) * (by.base + Condition(by.scale, rows));
     const at::Tensor inner = (slope * normal.x).mean(-1, /*keepdim=*/true);
-    Tokens(dx, Element::kFloat, rows)
+    Tokens(dx.data, dx.type, rows)
         .copy_(normal.r * (slope - slope.mean(-1, /*keepdim=*/true) - normal.x * inner));
   });
 }
 
-void AddGated(const float* x, Values gate, Values y, float* sum, Rows rows, cudaStream_t) {
-  Run("oxbow::add_gated", x, rows, {Element::kFloat, y.type, Element::kFloat}, [=] {
-    Tokens(sum, Element::kFloat, rows)
-        .copy_(Tokens(x, Element::kFloat, rows) +
+void AddGated(Values x, Values gate, Values y, Results sum, Rows rows, cudaStream_t) {
+  Run("oxbow::add_gated", x.data, rows, {x.type, y.type, sum.type}, [=] {
+    Tokens(sum.data, sum.type, rows)
+        .copy_(Tokens(x.data, x.type, rows).to(at::kFloat) +
                Condition(gate, rows) * Tokens(y.data, y.type, rows).to(at::kFloat));
   });
 }
 
-void AddGatedGradient(Values gate, const float* dsum, Results dy, Rows rows, cudaStream_t) {
-  Run("oxbow::add_gated_gradient", dsum, rows, {Element::kFloat, dy.type}, [=] {
+void AddGatedGradient(Values gate, Values dsum, Results dy, Rows rows, cudaStream_t) {
+  Run("oxbow::add_gated_gradient", dsum.data, rows, {dsum.type, dy.type}, [=] {
     Tokens(dy.data, dy.type, rows)
-        .copy_(Condition(gate, rows) * Tokens(dsum, Element::kFloat, rows));
+        .copy_(Condition(gate, rows) * Tokens(dsum.data, dsum.type, rows).to(at::kFloat));
   });
 }
 

@@ -2,6 +2,7 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "core/model/fused/fused_kernels.h"
 
@@ -12,7 +13,8 @@ constexpr int kWarp = 32;
 constexpr int kThreads = 128;  // A block normalises one row of tokens.
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kHeadThreads = 256;  // A block normalises several heads.
-constexpr int kPackedMax = 8;      // Groups of four values that a thread holds of a row.
+constexpr int kPackedMax = 16;     // Groups of four values that a thread holds of a row.
+constexpr int kPackedFew = 8;      // Of most rows; more would take registers from other blocks.
 constexpr int kBlocksMax = 1 << 16;
 
 // Neighbouring values, loaded and stored at once.
@@ -88,20 +90,31 @@ __global__ void HeadKernel(const T* x, const W* weight, const T* dy, T* out, int
   if (wanted < rows) Store(result, out + row * width + column);
 }
 
+// Four values of a condition's row, or `none` four times where there is no condition.
+template <typename S>
+__device__ void LoadCondition(const S* from, int64_t at, float none, float (&to)[4]) {
+  if (from != nullptr) {
+    Load(from + at, to);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = none;
+}
+
 // A block normalises one row, which its threads hold in registers. Forward: y. Backward: dx.
-template <bool kGradient, typename S, typename Y>
+template <bool kGradient, int kPacked, typename X, typename S, typename Y>
 __global__ void __launch_bounds__(kThreads)
-    TokenKernel(const float* x, const S* scale, const S* shift, const Y* dy, Y* y, float* dx,
-                Rows rows, float eps) {
+    TokenKernel(const X* x, const S* scale, const S* shift, const Y* dy, Y* y, X* dx, Rows rows,
+                float base, float eps) {
   __shared__ float shared[kWarps];
   const int64_t row = blockIdx.x;
   const int groups = static_cast<int>(rows.width / 4);
   const int64_t condition = row / rows.per_sample * rows.stride;
   const auto width = static_cast<float>(rows.width);
-  float value[kPackedMax][4];
+  float value[kPacked][4];
   float sum = 0;
 #pragma unroll
-  for (int k = 0; k < kPackedMax; ++k) {
+  for (int k = 0; k < kPacked; ++k) {
     const int group = threadIdx.x + k * kThreads;
     if (group >= groups) break;
     Load(x + row * rows.width + 4 * group, value[k]);
@@ -111,7 +124,7 @@ __global__ void __launch_bounds__(kThreads)
   const float mean = BlockSum(sum, shared) / width;
   float squares = 0;
 #pragma unroll
-  for (int k = 0; k < kPackedMax; ++k) {
+  for (int k = 0; k < kPacked; ++k) {
     if (threadIdx.x + k * kThreads >= groups) break;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -122,29 +135,29 @@ __global__ void __launch_bounds__(kThreads)
   const float r = rsqrtf(BlockSum(squares, shared) / width + eps);
   if constexpr (!kGradient) {
 #pragma unroll
-    for (int k = 0; k < kPackedMax; ++k) {
+    for (int k = 0; k < kPacked; ++k) {
       const int group = threadIdx.x + k * kThreads;
       if (group >= groups) break;
       float factor[4], offset[4], result[4];
-      Load(scale + condition + 4 * group, factor);
-      Load(shift + condition + 4 * group, offset);
+      LoadCondition(scale, condition + 4 * group, 0, factor);
+      LoadCondition(shift, condition + 4 * group, 0, offset);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) result[i] = value[k][i] * r * (1 + factor[i]) + offset[i];
+      for (int i = 0; i < 4; ++i) result[i] = value[k][i] * r * (base + factor[i]) + offset[i];
       Store(result, y + row * rows.width + 4 * group);
     }
   } else {
-    float slope[kPackedMax][4];
+    float slope[kPacked][4];
     float slopes = 0, inner = 0;
 #pragma unroll
-    for (int k = 0; k < kPackedMax; ++k) {
+    for (int k = 0; k < kPacked; ++k) {
       const int group = threadIdx.x + k * kThreads;
       if (group >= groups) break;
       float factor[4];
-      Load(scale + condition + 4 * group, factor);
+      LoadCondition(scale, condition + 4 * group, 0, factor);
       Load(dy + row * rows.width + 4 * group, slope[k]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        slope[k][i] *= 1 + factor[i];
+        slope[k][i] *= base + factor[i];
         slopes += slope[k][i];
         inner += slope[k][i] * value[k][i] * r;
       }
@@ -152,7 +165,7 @@ __global__ void __launch_bounds__(kThreads)
     const float slope_mean = BlockSum(slopes, shared) / width;
     const float inner_mean = BlockSum(inner, shared) / width;
 #pragma unroll
-    for (int k = 0; k < kPackedMax; ++k) {
+    for (int k = 0; k < kPacked; ++k) {
       const int group = threadIdx.x + k * kThreads;
       if (group >= groups) break;
       float result[4];
@@ -166,9 +179,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Four values a turn. Forward: sum = x + gate y. Backward: dy = gate x, with dsum as x.
-template <bool kGradient, typename G, typename Y>
-__global__ void GateKernel(const float* x, const G* gate, const Y* y, float* sum, Y* dy,
-                           Rows rows) {
+template <bool kGradient, typename X, typename G, typename Y, typename S>
+__global__ void GateKernel(const X* x, const G* gate, const Y* y, S* result, Rows rows) {
   const int64_t groups = rows.width / 4;
   const int64_t all = rows.count * groups;
   for (int64_t at = blockIdx.x * int64_t{kHeadThreads} + threadIdx.x; at < all;
@@ -180,13 +192,12 @@ __global__ void GateKernel(const float* x, const G* gate, const Y* y, float* sum
     if constexpr (kGradient) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) value[i] *= factor[i];
-      Store(value, dy + 4 * at);
     } else {
       Load(y + 4 * at, other);
 #pragma unroll
       for (int i = 0; i < 4; ++i) value[i] += factor[i] * other[i];
-      Store(value, sum + 4 * at);
     }
+    Store(value, result + 4 * at);
   }
 }
 
@@ -251,43 +262,64 @@ bool TakesTokens(int64_t width) {
   return width > 0 && width % 4 == 0 && width <= int64_t{4} * kThreads * kPackedMax;
 }
 
-void NormModulate(const float* x, Values scale, Values shift, Results y, Rows rows, float eps,
-                  cudaStream_t stream) {
-  For(scale.type, [&](auto* s) {
-    For(y.type, [&](auto* t) {
-      TokenKernel<false><<<static_cast<unsigned>(rows.count), kThreads, 0, stream>>>(
-          x, As(scale, s), As(shift, s), static_cast<decltype(As(Values(), t))>(nullptr), As(y, t),
-          nullptr, rows, eps);
+namespace {
+
+template <bool kGradient>
+void NormTokens(Values x, Modulation by, Values dy, Results result, Rows rows, float eps,
+                cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(rows.count);
+  For(x.type, [&](auto* t) {
+    For(by.scale.type, [&](auto* s) {
+      For(kGradient ? dy.type : result.type, [&](auto* y) {
+        const auto run = [&](auto kernel) {
+          kernel<<<blocks, kThreads, 0, stream>>>(As(x, t), As(by.scale, s), As(by.shift, s),
+                                                  As(dy, y), As(result, y), As(result, t), rows,
+                                                  by.base, eps);
+        };
+        using X = std::remove_pointer_t<decltype(t)>;
+        using S = std::remove_pointer_t<decltype(s)>;
+        using Y = std::remove_pointer_t<decltype(y)>;
+        if (rows.width <= int64_t{4} * kThreads * kPackedFew) {
+          run(TokenKernel<kGradient, kPackedFew, X, S, Y>);
+        } else {
+          run(TokenKernel<kGradient, kPackedMax, X, S, Y>);
+        }
+      });
     });
   });
 }
 
-void NormModulateGradient(const float* x, Values scale, Values dy, float* dx, Rows rows, float eps,
+}  // namespace
+
+void NormModulate(Values x, Modulation by, Results y, Rows rows, float eps, cudaStream_t stream) {
+  NormTokens<false>(x, by, {}, y, rows, eps, stream);
+}
+
+void NormModulateGradient(Values x, Modulation by, Values dy, Results dx, Rows rows, float eps,
                           cudaStream_t stream) {
-  For(scale.type, [&](auto* s) {
-    For(dy.type, [&](auto* t) {
-      TokenKernel<true><<<static_cast<unsigned>(rows.count), kThreads, 0, stream>>>(
-          x, As(scale, s), As(scale, s), As(dy, t),
-          static_cast<decltype(As(Results(), t))>(nullptr), dx, rows, eps);
+  NormTokens<true>(x, by, dy, dx, rows, eps, stream);
+}
+
+void AddGated(Values x, Values gate, Values y, Results sum, Rows rows, cudaStream_t stream) {
+  For(x.type, [&](auto* t) {
+    For(gate.type, [&](auto* g) {
+      For(y.type, [&](auto* v) {
+        For(sum.type, [&](auto* s) {
+          GateKernel<false><<<GateBlocks(rows), kHeadThreads, 0, stream>>>(
+              As(x, t), As(gate, g), As(y, v), As(sum, s), rows);
+        });
+      });
     });
   });
 }
 
-void AddGated(const float* x, Values gate, Values y, float* sum, Rows rows, cudaStream_t stream) {
-  For(gate.type, [&](auto* g) {
-    For(y.type, [&](auto* t) {
-      GateKernel<false><<<GateBlocks(rows), kHeadThreads, 0, stream>>>(
-          x, As(gate, g), As(y, t), sum, static_cast<decltype(As(Results(), t))>(nullptr), rows);
-    });
-  });
-}
-
-void AddGatedGradient(Values gate, const float* dsum, Results dy, Rows rows, cudaStream_t stream) {
-  For(gate.type, [&](auto* g) {
-    For(dy.type, [&](auto* t) {
-      GateKernel<true><<<GateBlocks(rows), kHeadThreads, 0, stream>>>(
-          dsum, As(gate, g), static_cast<decltype(As(Values(), t))>(nullptr), nullptr, As(dy, t),
-          rows);
+void AddGatedGradient(Values gate, Values dsum, Results dy, Rows rows, cudaStream_t stream) {
+  For(dsum.type, [&](auto* t) {
+    For(gate.type, [&](auto* g) {
+      For(dy.type, [&](auto* v) {
+        GateKernel<true><<<GateBlocks(rows), kHeadThreads, 0, stream>>>(
+            As(dsum, t), As(gate, g), As(dsum, t), As(dy, v), rows);
+      });
     });
   });
 }

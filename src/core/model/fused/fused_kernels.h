@@ -42,20 +42,24 @@ void RmsNorm(Values x, Values weight, Results y, Rows rows, float eps, cudaStrea
 void RmsNormGradient(Values x, Values weight, Values dy, Results dx, Rows rows, float eps,
                      cudaStream_t stream);
 
-// True for widths that NormModulate takes: multiples of 4 up to 4096.
+// True for widths that NormModulate takes: multiples of 4 up to 8192.
 bool TakesTokens(int64_t width);
 
-// y = (x - mean(x)) rsqrt(var(x) + eps) (1 + scale) + shift; x float32, scale and shift of one
-// type.
-void NormModulate(const float* x, Values scale, Values shift, Results y, Rows rows, float eps,
-                  cudaStream_t stream);
-// dx for the gradient dy of NormModulate's y.
-void NormModulateGradient(const float* x, Values scale, Values dy, float* dx, Rows rows, float eps,
+// A factor base + scale and a shift; 0 where either has no data. Both of one type.
+struct Modulation {
+  Values scale, shift;
+  float base = 1;
+};
+
+// y = (x - mean(x)) rsqrt(var(x) + eps) (base + scale) + shift.
+void NormModulate(Values x, Modulation by, Results y, Rows rows, float eps, cudaStream_t stream);
+// dx, of x's type, for the gradient dy of NormModulate's y.
+void NormModulateGradient(Values x, Modulation by, Values dy, Results dx, Rows rows, float eps,
                           cudaStream_t stream);
 
-// sum = x + gate y; x, sum float32. Widths as for NormModulate.
-void AddGated(const float* x, Values gate, Values y, float* sum, Rows rows, cudaStream_t stream);
+// sum = x + gate y. Widths as for NormModulate.
+void AddGated(Values x, Values gate, Values y, Results sum, Rows rows, cudaStream_t stream);
 // dy = gate dsum.
-void AddGatedGradient(Values gate, const float* dsum, Results dy, Rows rows, cudaStream_t stream);
+void AddGatedGradient(Values gate, Values dsum, Results dy, Rows rows, cudaStream_t stream);
 
 }  // namespace oxbow::model::fused

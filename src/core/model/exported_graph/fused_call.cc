@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/model/exported_graph/fused_call.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include "core/model/device.h"
+#include "core/model/fused/fused_layers.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+constexpr double kShortBound = 1.0 / (1 << 6);
+constexpr double kExactBound = 1.0 / (1 << 16);
+
+std::optional<at::Tensor> Norm(const Fusion& fusion, const TensorAt& at) {
+  const at::Tensor x = at(fusion.x);
+  return fused::NormTokens(
+      x, {.scale = at(fusion.scale), .shift = at(fusion.shift), .base = fusion.base}, fusion.eps,
+      fusion.operand ? OperandType(x) : at::kFloat);
+}
+
+std::optional<at::Tensor> Gate(const Fusion& fusion, const TensorAt& at) {
+  const at::Tensor x = at(fusion.x);
+  at::Tensor gate = at(fusion.a), y = at(fusion.b);
+  if (y.sizes() != x.sizes()) std::swap(gate, y);
+  const at::ScalarType type =
+      at::promote_types(x.scalar_type(), at::promote_types(gate.scalar_type(), y.scalar_type()));
+  return fused::GateTokens(x, gate, y, fusion.exact ? at::kFloat : type);
+}
+
+}  // namespace
+
+std::optional<at::Tensor> RunFused(const Fusion& fusion, const TensorAt& at) {
+  if (!fused::HasKernels() || !at(fusion.x).is_cuda()) return std::nullopt;
+  switch (fusion.kind) {
+    case FusionKind::kNorm:
+      return Norm(fusion, at);
+    case FusionKind::kGate:
+      return Gate(fusion, at);
+  }
+  return std::nullopt;
+}
+
+std::vector<int64_t> SignatureOf(const Fusion& fusion, const TensorAt& at) {
+  std::vector<int64_t> signature = {static_cast<int64_t>(OperandType(at(fusion.x)))};
+  for (const Slot slot : InputsOf(fusion)) {
+    const at::Tensor value = at(slot);
+    signature.push_back(static_cast<int64_t>(value.scalar_type()));
+    signature.push_back(value.dim());
+    for (int64_t d = 1; d < value.dim(); ++d) signature.push_back(value.size(d));
+  }
+  return signature;
+}
+
+at::ScalarType ShortestTypeOf(const Fusion& fusion, const TensorAt& at) {
+  for (const Slot slot : InputsOf(fusion)) {
+    const at::ScalarType type = at(slot).scalar_type();
+    if (at::isReducedFloatingType(type)) return type;
+  }
+  return at(fusion.x).scalar_type();
+}
+
+bool Agree(const at::Tensor& fused, const at::Tensor& plain, at::ScalarType shortest,
+           bool operand) {
+  if (fused.sizes() != plain.sizes()) return false;
+  if (!operand && fused.scalar_type() != plain.scalar_type()) return false;
+  const bool exact =
+      !at::isReducedFloatingType(shortest) && !at::isReducedFloatingType(fused.scalar_type());
+  const at::NoGradGuard no_gradients;
+  const at::Tensor wanted = plain.to(at::kFloat);
+  const at::Tensor apart = (fused.to(at::kFloat) - wanted).abs().max();
+  const at::Tensor bound = wanted.abs().max() * (exact ? kExactBound : kShortBound);
+  return apart.le(bound).item<bool>();  // NaN is not near.
+}
+
+bool FusionVerdicts::Fits(size_t fusion, const std::vector<int64_t>& signature,
+                          const std::function<bool()>& judge) {
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = verdicts_.try_emplace({fusion, signature}, false);
+  if (is_new) found->second = judge();
+  return found->second;
+}
+
+}  // namespace oxbow::model::exported
