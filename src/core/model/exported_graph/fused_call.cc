@@ -4,10 +4,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
+#include "core/model/fused/head_layers.h"
 
 namespace oxbow::model::exported {
 namespace {
@@ -15,14 +17,14 @@ namespace {
 constexpr double kShortBound = 1.0 / (1 << 6);
 constexpr double kExactBound = 1.0 / (1 << 16);
 
-std::optional<at::Tensor> Norm(const Fusion& fusion, const TensorAt& at) {
+std::optional<at::Tensor> NormBy(const Fusion& fusion, const TensorAt& at) {
   const at::Tensor x = at(fusion.x);
   return fused::NormTokens(
       x, {.scale = at(fusion.scale), .shift = at(fusion.shift), .base = fusion.base}, fusion.eps,
       fusion.operand ? OperandType(x) : at::kFloat);
 }
 
-std::optional<at::Tensor> Gate(const Fusion& fusion, const TensorAt& at) {
+std::optional<at::Tensor> GateBy(const Fusion& fusion, const TensorAt& at) {
   const at::Tensor x = at(fusion.x);
   at::Tensor gate = at(fusion.a), y = at(fusion.b);
   if (y.sizes() != x.sizes()) std::swap(gate, y);
@@ -31,15 +33,51 @@ std::optional<at::Tensor> Gate(const Fusion& fusion, const TensorAt& at) {
   return fused::GateTokens(x, gate, y, fusion.exact ? at::kFloat : type);
 }
 
+// Angles that broadcast to [B, T, heads, d]: tokens [from, from + count) of a joint table's.
+at::Tensor AnglesOf(at::Tensor table, bool rows, bool joint, int64_t from, int64_t count) {
+  if (!table.defined()) return table;
+  if (rows) table = table.unsqueeze(-2);
+  if (!joint || table.dim() < 3 || table.size(-3) < from + count) return table;
+  return table.narrow(-3, from, count);
+}
+
+std::optional<at::Tensor> HeadsBy(const Fusion& fusion, const TensorAt& at) {
+  std::vector<fused::HeadPart> parts;
+  bool rows = false;
+  int64_t from = 0;
+  for (const HeadSlots& of : fusion.parts) {
+    at::Tensor x = at(of.x);
+    if (x.dim() != 3 && x.dim() != 4) return std::nullopt;
+    if (x.dim() == 3) {
+      rows = of.split.empty();
+      x = rows ? x.unsqueeze(2) : x.unflatten(2, of.split);
+    }
+    const int64_t tokens = x.size(1);
+    parts.push_back({.x = x,
+                     .norm = of.norm,
+                     .whole = of.whole,
+                     .eps = of.eps,
+                     .weight = at(of.weight),
+                     .cos = AnglesOf(at(of.cos), rows, of.joint, from, tokens),
+                     .sin = AnglesOf(at(of.sin), rows, of.joint, from, tokens)});
+    from += tokens;
+  }
+  auto joined = fused::JoinHeads(parts, OperandType(parts[0].x));
+  if (joined && rows) *joined = joined->squeeze(2);
+  return joined;
+}
+
 }  // namespace
 
 std::optional<at::Tensor> RunFused(const Fusion& fusion, const TensorAt& at) {
   if (!fused::HasKernels() || !at(fusion.x).is_cuda()) return std::nullopt;
   switch (fusion.kind) {
     case FusionKind::kNorm:
-      return Norm(fusion, at);
+      return NormBy(fusion, at);
     case FusionKind::kGate:
-      return Gate(fusion, at);
+      return GateBy(fusion, at);
+    case FusionKind::kHeads:
+      return HeadsBy(fusion, at);
   }
   return std::nullopt;
 }
@@ -82,6 +120,12 @@ bool FusionVerdicts::Fits(size_t fusion, const std::vector<int64_t>& signature,
   const auto [found, is_new] = verdicts_.try_emplace({fusion, signature}, false);
   if (is_new) found->second = judge();
   return found->second;
+}
+
+size_t FusionVerdicts::CountForTest(bool fits) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<size_t>(std::ranges::count_if(
+      verdicts_, [&](const auto& verdict) { return verdict.second == fits; }));
 }
 
 }  // namespace oxbow::model::exported

@@ -42,8 +42,11 @@ class FusionVerdicts {
   bool Fits(size_t fusion, const std::vector<int64_t>& signature,
             const std::function<bool()>& judge);
 
+  // How many were judged so.
+  size_t CountForTest(bool fits) const;
+
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::pair<size_t, std::vector<int64_t>>, bool> verdicts_;
 };
 

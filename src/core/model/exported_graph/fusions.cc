@@ -7,17 +7,12 @@
 #include <set>
 #include <utility>
 
+#include "core/model/exported_graph/fused_heads.h"
 #include "core/model/exported_graph/graph_links.h"
 #include "core/model/exported_graph/program.h"
 
 namespace oxbow::model::exported {
 namespace {
-
-// A fusion and the places of its nodes in a graph.
-struct Chain {
-  Fusion fusion;
-  std::set<size_t> nodes;
-};
 
 // Follows chains. Numbers that an operator has by default must not be given otherwise.
 class ChainFinder {
@@ -45,7 +40,7 @@ class ChainFinder {
 
   std::optional<Chain> GateAt(size_t i) const {
     const GraphNode& sum = links_.node(i);
-    if (!IsSum(i)) return std::nullopt;
+    if (!IsSum(sum)) return std::nullopt;
     for (const auto& [product, rest] : {std::pair("other", "self"), std::pair("self", "other")}) {
       const auto mul = links_.OwnMakerOf(SlotOf(sum, product), "aten::mul");
       const Slot x = SlotOf(sum, rest);
@@ -74,21 +69,10 @@ class ChainFinder {
   }
 
  private:
-  bool IsSum(size_t i) const {
-    return links_.node(i).op == "aten::add" && NumberAt(links_.node(i), "alpha").value_or(1) == 1;
-  }
-
-  static bool IsCast(const GraphNode& node) {
-    if (node.op == "aten::type_as") return true;
-    const Value* type = ArgumentOf(node, "dtype");
-    const auto* given = type == nullptr ? nullptr : std::get_if<at::ScalarType>(&type->is);
-    return node.op == "aten::to" && given != nullptr && *given == at::kFloat;
-  }
-
   // The value behind the casts that alone read a value.
   Slot PastCasts(Slot slot, Chain& chain) const {
     while (const auto next = links_.OnlyReaderOf(slot)) {
-      if (!IsCast(links_.node(*next)) || SlotOf(links_.node(*next), "self") != slot) break;
+      if (!IsCastToFloat(links_.node(*next)) || SlotOf(links_.node(*next), "self") != slot) break;
       chain.nodes.insert(*next);
       slot = links_.node(*next).outputs[0];
     }
@@ -98,7 +82,7 @@ class ChainFinder {
   // The value before a cast to float32 that the chain alone reads.
   Slot BeforeCasts(Slot slot, Chain& chain) const {
     const auto cast = links_.OwnMakerOf(slot, "aten::to");
-    if (!cast || !IsCast(links_.node(*cast))) return slot;
+    if (!cast || !IsCastToFloat(links_.node(*cast))) return slot;
     chain.nodes.insert(*cast);
     return SlotOf(links_.node(*cast), "self");
   }
@@ -110,7 +94,8 @@ class ChainFinder {
       const GraphNode& product = links_.node(*mul);
       const Slot self = SlotOf(product, "self"), other = SlotOf(product, "other");
       const auto factor = links_.OwnMakerOf(self == norm.result ? other : self, "aten::add");
-      if (!factor || !IsSum(*factor) || NumberAt(links_.node(*factor), "other") != 1.0 ||
+      if (!factor || !IsSum(links_.node(*factor)) ||
+          NumberAt(links_.node(*factor), "other") != 1.0 ||
           SlotOf(links_.node(*factor), "self") == kNoSlot) {
         return;
       }
@@ -119,7 +104,7 @@ class ChainFinder {
       norm.result = PastCasts(product.outputs[0], chain);
     }
     const auto sum = links_.OnlyReaderOf(norm.result, "aten::add");
-    if (!sum || !IsSum(*sum) || norm.scale == kNoSlot) return;
+    if (!sum || !IsSum(links_.node(*sum)) || norm.scale == kNoSlot) return;
     const Slot self = SlotOf(links_.node(*sum), "self"), other = SlotOf(links_.node(*sum), "other");
     const Slot shift = self == norm.result ? other : self;
     if (shift == kNoSlot || shift == norm.result) return;
@@ -163,6 +148,9 @@ void Arrange(std::vector<Chain>& chains, Graph& graph) {
 
 std::vector<Slot> InputsOf(const Fusion& fusion) {
   std::vector<Slot> inputs = {fusion.x, fusion.scale, fusion.shift, fusion.a, fusion.b};
+  for (const HeadSlots& part : fusion.parts) {
+    inputs.insert(inputs.end(), {part.x, part.weight, part.cos, part.sin});
+  }
   std::erase(inputs, kNoSlot);
   return inputs;
 }
@@ -178,6 +166,7 @@ std::vector<Fusion> FindFusions(Graph& graph) {
       taken.insert(chain->nodes.begin(), chain->nodes.end());
       chains.push_back(*std::move(chain));
     };
+    for (Chain& chain : FindHeads(graph)) take(std::move(chain));
     for (size_t i = 0; i < graph.nodes.size(); ++i) take(finder.NormAt(i));
     for (size_t i = 0; i < graph.nodes.size(); ++i) take(finder.GateAt(i));
   }

@@ -11,8 +11,21 @@
 namespace oxbow::model::exported {
 
 enum class FusionKind : uint8_t {
-  kNorm,  // layer_norm(x) (1 + scale) + shift, or layer_norm(x) weight + bias
-  kGate,  // x + a b, one of which is a gate
+  kNorm,   // layer_norm(x) (1 + scale) + shift, or layer_norm(x) weight + bias
+  kGate,   // x + a b, one of which is a gate
+  kHeads,  // Queries or keys, normalised and turned
+};
+
+// One part of queries or keys (fused/head_layers.h).
+struct HeadSlots {
+  Slot x = kNoSlot;  // [B, T, heads, d], or [B, T, D] that `split` makes heads of.
+  bool norm = false;
+  bool whole = false;  // The norm comes before the split.
+  double eps = 0;
+  Slot weight = kNoSlot;
+  std::vector<int64_t> split;  // Sizes, one of which may be -1. Empty: x has heads, or is one.
+  Slot cos = kNoSlot, sin = kNoSlot;  // kNoSlot: nothing turns; sin alone: cos is complex.
+  bool joint = false;                 // The angles are those of all parts, one after the other.
 };
 
 struct Fusion {
@@ -28,6 +41,7 @@ struct Fusion {
   double eps = 0;
   Slot a = kNoSlot, b = kNoSlot;  // kGate
   bool exact = false;             // a or b was float32, and so is the sum.
+  std::vector<HeadSlots> parts;   // kHeads
 };
 
 // The slots that a fusion reads.

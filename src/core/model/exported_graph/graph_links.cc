@@ -21,6 +21,20 @@ std::optional<double> NumberAt(const GraphNode& node, std::string_view name) {
   return std::nullopt;
 }
 
+bool IsCastToFloat(const GraphNode& node) {
+  if (node.op == "aten::type_as") return true;
+  const Value* type = ArgumentOf(node, "dtype");
+  const auto* given = type == nullptr ? nullptr : std::get_if<at::ScalarType>(&type->is);
+  const Value* copy = ArgumentOf(node, "copy");
+  const bool copies = copy != nullptr && copy->is.index() != 0 &&
+                      (!std::holds_alternative<bool>(copy->is) || std::get<bool>(copy->is));
+  return node.op == "aten::to" && given != nullptr && *given == at::kFloat && !copies;
+}
+
+bool IsSum(const GraphNode& node) {
+  return node.op == "aten::add" && NumberAt(node, "alpha").value_or(1) == 1;
+}
+
 GraphLinks::GraphLinks(const Graph& graph) : graph_(graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const Slot slot : graph.nodes[i].outputs) makers_[slot] = i;
@@ -52,6 +66,12 @@ std::optional<size_t> GraphLinks::OnlyReaderOf(Slot slot) const {
 std::optional<size_t> GraphLinks::OnlyReaderOf(Slot slot, std::string_view op) const {
   const std::optional<size_t> reader = OnlyReaderOf(slot);
   return reader && node(*reader).op == op ? reader : std::nullopt;
+}
+
+bool GraphLinks::ReadWithin(Slot slot, const std::set<size_t>& nodes) const {
+  const auto found = readers_.find(slot);
+  return found == readers_.end() ||
+         std::ranges::all_of(found->second, [&](size_t i) { return nodes.contains(i); });
 }
 
 }  // namespace oxbow::model::exported

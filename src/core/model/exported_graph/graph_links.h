@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who makes and who reads the values of a graph, for rules that look for chains of nodes.
+// Makers and readers of the values of a graph, for rules that look for chains of nodes.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,11 @@ namespace oxbow::model::exported {
 const Value* ArgumentOf(const GraphNode& node, std::string_view name);
 // The argument as a number, whole or not.
 std::optional<double> NumberAt(const GraphNode& node, std::string_view name);
+
+// True for a cast to float32, or to the type of another value.
+bool IsCastToFloat(const GraphNode& node);
+// True for a sum of two values without a factor.
+bool IsSum(const GraphNode& node);
 
 class GraphLinks {
  public:
@@ -31,6 +37,8 @@ class GraphLinks {
   std::optional<size_t> OnlyReaderOf(Slot slot) const;
   // The same, if it is of this operator.
   std::optional<size_t> OnlyReaderOf(Slot slot, std::string_view op) const;
+  // Whether these nodes alone read a value.
+  bool ReadWithin(Slot slot, const std::set<size_t>& nodes) const;
 
  private:
   const Graph& graph_;

@@ -184,8 +184,8 @@ bool Interpreter::FitsNodes(const Fusion& fusion, const at::Tensor& result, cons
                             ShortestTypeOf(fusion, at), fusion.operand);
     if (!fits) {
       OXBOW_LOG(Warning) << "a fused kernel is not this network's: its operators run instead"
-                         << Field("model", program_->graph.class_name)
-                         << Field("node", NameOf(program_->graph, fusion.first));
+                         << oxbow::Field("model", program_->graph.class_name)
+                         << oxbow::Field("node", NameOf(program_->graph, fusion.first));
     }
     return fits;
   });

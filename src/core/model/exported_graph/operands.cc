@@ -22,16 +22,6 @@ bool IsMove(const GraphNode& node) {
   return std::find(kMoves.begin(), kMoves.end(), node.op) != kMoves.end();
 }
 
-bool IsCastToFloat(const GraphNode& node) {
-  if (node.op == "aten::type_as") return true;
-  const Value* type = ArgumentOf(node, "dtype");
-  const auto* given = type == nullptr ? nullptr : std::get_if<at::ScalarType>(&type->is);
-  const Value* copy = ArgumentOf(node, "copy");
-  const bool copies = copy != nullptr && copy->is.index() != 0 &&
-                      (!std::holds_alternative<bool>(copy->is) || std::get<bool>(copy->is));
-  return node.op == "aten::to" && given != nullptr && *given == at::kFloat && !copies;
-}
-
 bool ReadsOperands(const Program& program, size_t i) {
   const GraphNode& node = program.graph.nodes[i];
   if (!node.autocast) return false;

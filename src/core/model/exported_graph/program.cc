@@ -129,16 +129,18 @@ void FindLives(Program& program) {
   }
 }
 
-// Those that run with the inputs, as autocast has it.
+// Those that run with the inputs, and make what their readers take.
 void KeepFusions(const std::vector<Fusion>& fusions, Program& program) {
   for (const Fusion& fusion : fusions) {
-    bool runs = true;
+    const bool operand = program.operands[Index(fusion.result)];
+    const bool heads = fusion.kind == FusionKind::kHeads;
+    bool runs = operand || !heads;
     for (size_t i = fusion.first; i < fusion.end; ++i) {
-      runs = runs && !program.folded[i] && program.graph.nodes[i].autocast;
+      runs = runs && !program.folded[i] && (heads || program.graph.nodes[i].autocast);
     }
     if (!runs) continue;
     Fusion& kept = program.fusions[fusion.first] = fusion;
-    kept.operand = program.operands[Index(fusion.result)];
+    kept.operand = operand;
   }
 }
 

@@ -59,7 +59,7 @@ struct Program {
 
   std::map<size_t, Fusion> fusions;  // By first node.
   std::shared_ptr<FusionVerdicts> verdicts =
-      std::make_shared<FusionVerdicts>();  // Of all networks.
+      std::make_shared<FusionVerdicts>();  // All networks share them.
 };
 
 // kInvalidArgument names the node for an operator that is not allowed, an argument that does not

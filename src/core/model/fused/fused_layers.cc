@@ -1,44 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/fused/fused_layers.h"
 
+#include "core/model/fused/head_layers.h"
+
 // Set by the build where CUDA's compiler is.
 #if OXBOW_HAS_FUSED_KERNELS
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "core/model/fused/fused_kernels.h"
+#include "core/model/fused/kernel_launch.h"
 #endif
 
 namespace oxbow::model::fused {
 
 bool HasKernels() { return OXBOW_HAS_FUSED_KERNELS; }
 
+std::optional<at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (x.dim() < 3 || !x.is_contiguous() || weight.numel() != x.size(-1)) return std::nullopt;
+  const at::Tensor heads = x.dim() == 4 ? x : x.reshape({1, -1, x.size(-2), x.size(-1)});
+  auto y = JoinHeads({{.x = heads, .norm = true, .eps = eps, .weight = weight}}, x.scalar_type());
+  if (y) *y = y->view(x.sizes());
+  return y;
+}
+
 #if OXBOW_HAS_FUSED_KERNELS
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-bool IsElement(at::ScalarType type) { return type == at::kFloat || type == at::kBFloat16; }
-
-Element TypeOf(const at::Tensor& x) {
-  return x.scalar_type() == at::kFloat ? Element::kFloat : Element::kBFloat16;
-}
-
-// On a GPU, of a type that kernels read, and aligned for loads of 16 bytes.
-bool KernelFits(const at::Tensor& x) {
-  return x.is_cuda() && IsElement(x.scalar_type()) &&
-         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
-}
-
-bool Trains(const at::Tensor& x) { return at::GradMode::is_enabled() && x.requires_grad(); }
-
-Values ValuesOf(const at::Tensor& x) { return {x.const_data_ptr(), TypeOf(x)}; }
-Results ResultsOf(const at::Tensor& x) { return {x.mutable_data_ptr(), TypeOf(x)}; }
 
 bool FitsTokens(const at::Tensor& x) {
   return KernelFits(x) && x.dim() == 3 && x.is_contiguous() && x.numel() > 0 &&
@@ -67,42 +56,8 @@ std::optional<Rows> RowsUnder(const at::Tensor& condition, const at::Tensor& x) 
   return rows.stride % 8 == 0 ? std::optional(rows) : std::nullopt;
 }
 
-// The device and the stream that PyTorch uses now, for launches.
-struct Launch {
-  explicit Launch(const at::Tensor& x)
-      : guard(x.device()), stream(c10::cuda::getCurrentCUDAStream(x.device().index())) {}
-  // Throws what c10 throws: nothing between a launch and this does.
-  ~Launch() noexcept(false) { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
-  const c10::cuda::CUDAGuard guard;
-  const cudaStream_t stream;
-};
-
-struct FusedRmsNormFunction : torch::autograd::Function<FusedRmsNormFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            double eps) {
-    context->save_for_backward({x, weight});
-    context->saved_data["eps"] = eps;
-    at::Tensor y = at::empty_like(x);
-    const Launch launch(x);
-    fused::RmsNorm(ValuesOf(x), ValuesOf(weight), ResultsOf(y), RowsOf(x), static_cast<float>(eps),
-                   launch.stream);
-    return y;
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor dy = gradients[0].to(saved[0].scalar_type()).contiguous();
-    at::Tensor dx = at::empty_like(saved[0]);
-    const Launch launch(dx);
-    RmsNormGradient(ValuesOf(saved[0]), ValuesOf(saved[1]), ValuesOf(dy), ResultsOf(dx), RowsOf(dx),
-                    static_cast<float>(context->saved_data["eps"].toDouble()), launch.stream);
-    return {dx, {}, {}};
-  }
-  static Rows RowsOf(const at::Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
-};
-
 fused::Modulation ModulationOf(const at::Tensor& scale, const at::Tensor& shift, double base) {
-  const auto values = [](const at::Tensor& x) { return x.defined() ? ValuesOf(x) : Values(); };
-  fused::Modulation by{values(scale), values(shift), static_cast<float>(base)};
+  fused::Modulation by{ValuesOf(scale), ValuesOf(shift), static_cast<float>(base)};
   if (!scale.defined()) by.scale.type = by.shift.type;
   return by;
 }
@@ -169,17 +124,9 @@ struct GateTokensFunction : torch::autograd::Function<GateTokensFunction> {
 };
 
 bool IsExact(const at::Tensor& x) { return x.dim() == 3 && x.scalar_type() == at::kFloat; }
-bool IsOfSamples(const at::Tensor& condition) { return condition.dim() == 2; }
+bool IsPerSample(const at::Tensor& condition) { return condition.dim() == 2; }
 
 }  // namespace
-
-std::optional<at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (!KernelFits(x) || !KernelFits(weight) || Trains(weight) || !x.is_contiguous() ||
-      !weight.is_contiguous() || x.numel() == 0 || !TakesHeads(TypeOf(x), x.size(-1))) {
-    return std::nullopt;
-  }
-  return FusedRmsNormFunction::apply(x, weight, eps);
-}
 
 std::optional<at::Tensor> NormTokens(const at::Tensor& x, const TokenModulation& by, double eps,
                                      at::ScalarType out) {
@@ -215,21 +162,18 @@ std::optional<at::Tensor> GateTokens(const at::Tensor& x, const at::Tensor& gate
 
 std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& scale,
                                        const at::Tensor& shift, double eps, at::ScalarType out) {
-  if (!IsExact(x) || !IsOfSamples(scale) || !IsOfSamples(shift)) return std::nullopt;
+  if (!IsExact(x) || !IsPerSample(scale) || !IsPerSample(shift)) return std::nullopt;
   return NormTokens(x, {scale.unsqueeze(1), shift.unsqueeze(1)}, eps, out);
 }
 
 std::optional<at::Tensor> AddGated(const at::Tensor& x, const at::Tensor& gate,
                                    const at::Tensor& y) {
-  if (!IsExact(x) || !IsOfSamples(gate)) return std::nullopt;
+  if (!IsExact(x) || !IsPerSample(gate)) return std::nullopt;
   return GateTokens(x, gate.unsqueeze(1), y, at::kFloat);
 }
 
 #else
 
-std::optional<at::Tensor> RmsNorm(const at::Tensor&, const at::Tensor&, double) {
-  return std::nullopt;
-}
 std::optional<at::Tensor> NormModulate(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                        double, at::ScalarType) {
   return std::nullopt;
