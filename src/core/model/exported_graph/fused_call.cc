@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <utility>
@@ -31,6 +32,40 @@ std::optional<at::Tensor> GateBy(const Fusion& fusion, const TensorAt& at) {
   const at::ScalarType type =
       at::promote_types(x.scalar_type(), at::promote_types(gate.scalar_type(), y.scalar_type()));
   return fused::GateTokens(x, gate, y, fusion.exact ? at::kFloat : type);
+}
+
+// cat([x, gelu(a)]): the GELU writes its part.
+struct JoinGeluFunction : torch::autograd::Function<JoinGeluFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& a, const std::string& approximate) {
+    context->save_for_backward({a});
+    context->saved_data["approximate"] = approximate;
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.back() += a.size(-1);
+    const at::Tensor joint = at::empty(sizes, x.options());
+    joint.narrow(-1, 0, x.size(-1)).copy_(x);
+    at::Tensor rest = joint.narrow(-1, x.size(-1), a.size(-1));
+    at::gelu_out(rest, a, approximate);
+    return joint;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor a = context->get_saved_variables()[0];
+    const int64_t width = gradients[0].size(-1) - a.size(-1);
+    return {gradients[0].narrow(-1, 0, width),
+            at::gelu_backward(gradients[0].narrow(-1, width, a.size(-1)), a,
+                              context->saved_data["approximate"].toStringRef()),
+            {}};
+  }
+};
+
+std::optional<at::Tensor> JoinBy(const Fusion& fusion, const TensorAt& at) {
+  const at::Tensor x = at(fusion.x), a = at(fusion.a);
+  if (x.scalar_type() != a.scalar_type() || x.dim() != a.dim() || x.dim() == 0 ||
+      x.sizes().slice(0, x.dim() - 1) != a.sizes().slice(0, a.dim() - 1)) {
+    return std::nullopt;
+  }
+  return JoinGeluFunction::apply(x, a, std::string(fusion.tanh ? "tanh" : "none"));
 }
 
 // Angles that broadcast to [B, T, heads, d]: tokens [from, from + count) of a joint table's.
@@ -76,6 +111,8 @@ std::optional<at::Tensor> RunFused(const Fusion& fusion, const TensorAt& at) {
       return NormBy(fusion, at);
     case FusionKind::kGate:
       return GateBy(fusion, at);
+    case FusionKind::kJoin:
+      return JoinBy(fusion, at);
     case FusionKind::kHeads:
       return HeadsBy(fusion, at);
   }

@@ -56,6 +56,27 @@ class ChainFinder {
     return std::nullopt;
   }
 
+  std::optional<Chain> JoinAt(size_t i) const {
+    const GraphNode& cat = links_.node(i);
+    const Value* tensors = ArgumentOf(cat, "tensors");
+    const auto* list = tensors == nullptr ? nullptr : std::get_if<Value::List>(&tensors->is);
+    if (cat.op != "aten::cat" || list == nullptr || list->size() != 2) return std::nullopt;
+    const auto* first = std::get_if<SlotRef>(&(*list)[0].is);
+    const auto* second = std::get_if<SlotRef>(&(*list)[1].is);
+    if (first == nullptr || second == nullptr) return std::nullopt;
+    const auto gelu = links_.OwnMakerOf(second->slot, "aten::gelu");
+    if (!gelu) return std::nullopt;
+    const Value* approximate = ArgumentOf(links_.node(*gelu), "approximate");
+    const auto* name =
+        approximate == nullptr ? nullptr : std::get_if<std::string>(&approximate->is);
+    return Chain{.fusion = {.kind = FusionKind::kJoin,
+                            .result = cat.outputs[0],
+                            .x = first->slot,
+                            .a = SlotOf(links_.node(*gelu), "self"),
+                            .tanh = name != nullptr && *name == "tanh"},
+                 .nodes = {*gelu, i}};
+  }
+
   // Whether its nodes may run together, at the place of the last.
   bool Holds(const Chain& chain) const {
     const size_t first = *chain.nodes.begin(), last = *chain.nodes.rbegin();
@@ -169,6 +190,7 @@ std::vector<Fusion> FindFusions(Graph& graph) {
     for (Chain& chain : FindHeads(graph)) take(std::move(chain));
     for (size_t i = 0; i < graph.nodes.size(); ++i) take(finder.NormAt(i));
     for (size_t i = 0; i < graph.nodes.size(); ++i) take(finder.GateAt(i));
+    for (size_t i = 0; i < graph.nodes.size(); ++i) take(finder.JoinAt(i));
   }
   Arrange(chains, graph);
   std::vector<Fusion> fusions;

@@ -13,6 +13,7 @@ namespace oxbow::model::exported {
 enum class FusionKind : uint8_t {
   kNorm,   // layer_norm(x) (1 + scale) + shift, or layer_norm(x) weight + bias
   kGate,   // x + a b, one of which is a gate
+  kJoin,   // cat([x, gelu(a)]) along the last size
   kHeads,  // Queries or keys, normalised and turned
 };
 
@@ -39,8 +40,9 @@ struct Fusion {
   Slot scale = kNoSlot, shift = kNoSlot;  // kNorm; kNoSlot: none.
   double base = 1;                        // That scale is added to.
   double eps = 0;
-  Slot a = kNoSlot, b = kNoSlot;  // kGate
-  bool exact = false;             // a or b was float32, and so is the sum.
+  Slot a = kNoSlot, b = kNoSlot;  // kGate, kJoin
+  bool exact = false;             // kGate: a or b was float32, and so is the sum.
+  bool tanh = false;              // kJoin
   std::vector<HeadSlots> parts;   // kHeads
 };
 

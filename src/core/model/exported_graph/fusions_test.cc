@@ -120,6 +120,21 @@ TEST(FusionsTest, WhatIsNotQuiteOneStays) {
   }
 }
 
+TEST(FusionsTest, AGeluBeforeAJoinIsOneChainWithIt) {
+  Graph graph;
+  graph.nodes = {{.op = "aten::gelu", .arguments = {{"self", Ref(0)}}, .outputs = {2}},
+                 {.op = "aten::cat",
+                  .arguments = {{"tensors", {Value::List{Ref(1), Ref(2)}}}, {"dim", {int64_t{2}}}},
+                  .outputs = {3}}};
+  const std::vector<Fusion> fusions = FindFusions(graph);
+  ASSERT_EQ(fusions.size(), 1u);
+  EXPECT_EQ(fusions[0].kind, FusionKind::kJoin);
+  EXPECT_THAT(InputsOf(fusions[0]), ElementsAre(1, 0));
+  EXPECT_FALSE(fusions[0].tanh);
+  graph.outputs = {{.name = "v", .slot = 2}};
+  EXPECT_TRUE(FindFusions(graph).empty()) << "the GELU is read elsewhere";
+}
+
 TEST(FusionsTest, WhatDependsOnSizesAloneIsNone) {
   Graph graph = ModulatedGraph();
   graph.constants = {{.slot = 0, .tensor = at::ones({1, 2, 8})},

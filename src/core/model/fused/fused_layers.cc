@@ -30,8 +30,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 bool FitsTokens(const at::Tensor& x) {
-  return KernelFits(x) && x.dim() == 3 && x.is_contiguous() && x.numel() > 0 &&
-         TakesTokens(x.size(2));
+  return KernelFits(x) && x.dim() == 3 && x.numel() > 0 && TakesTokens(x.size(2));
 }
 
 // The rows of x and how they share those of a condition; nullopt if no kernel reads it so.
@@ -123,13 +122,16 @@ struct GateTokensFunction : torch::autograd::Function<GateTokensFunction> {
   }
 };
 
-bool IsExact(const at::Tensor& x) { return x.dim() == 3 && x.scalar_type() == at::kFloat; }
+bool IsExact(const at::Tensor& x) {
+  return x.is_cuda() && x.dim() == 3 && x.scalar_type() == at::kFloat;
+}
 bool IsPerSample(const at::Tensor& condition) { return condition.dim() == 2; }
 
 }  // namespace
 
-std::optional<at::Tensor> NormTokens(const at::Tensor& x, const TokenModulation& by, double eps,
-                                     at::ScalarType out) {
+std::optional<at::Tensor> NormTokens(const at::Tensor& tokens, const TokenModulation& by,
+                                     double eps, at::ScalarType out) {
+  const at::Tensor x = tokens.contiguous();
   if (!FitsTokens(x) || !IsElement(out)) return std::nullopt;
   std::optional<Rows> rows;
   for (const at::Tensor& condition : {by.scale, by.shift}) {
@@ -149,10 +151,12 @@ std::optional<at::Tensor> NormTokens(const at::Tensor& x, const TokenModulation&
   return NormTokensFunction::apply(x, by.scale, by.shift, *rows, by.base, eps, out);
 }
 
-std::optional<at::Tensor> GateTokens(const at::Tensor& x, const at::Tensor& gate,
-                                     const at::Tensor& y, at::ScalarType out) {
-  if (!FitsTokens(x) || !KernelFits(y) || y.sizes() != x.sizes() || !y.is_contiguous() ||
-      !IsElement(out) || Trains(gate)) {
+// Where residuals are not side by side at first, they are from here on.
+std::optional<at::Tensor> GateTokens(const at::Tensor& residuals, const at::Tensor& gate,
+                                     const at::Tensor& summand, at::ScalarType out) {
+  const at::Tensor x = residuals.contiguous(), y = summand.contiguous();
+  if (!FitsTokens(x) || !KernelFits(y) || y.sizes() != x.sizes() || !IsElement(out) ||
+      Trains(gate)) {
     return std::nullopt;
   }
   const std::optional<Rows> rows = RowsUnder(gate, x);
@@ -168,7 +172,7 @@ std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& sc
 
 std::optional<at::Tensor> AddGated(const at::Tensor& x, const at::Tensor& gate,
                                    const at::Tensor& y) {
-  if (!IsExact(x) || !IsPerSample(gate)) return std::nullopt;
+  if (!IsExact(x) || !IsPerSample(gate) || !y.is_contiguous()) return std::nullopt;
   return GateTokens(x, gate.unsqueeze(1), y, at::kFloat);
 }
 
