@@ -137,7 +137,7 @@ DryFigures Forward(const DryCase& work, const model::Policy& policy) {
   });
 }
 
-// A network compares its fused kernels with its operators once.
+// A network compares its fused kernels with its operators once; those of other cases have.
 void CompareKernels(const DryCase& work, const model::Policy& policy) {
   const at::NoGradGuard no_grad;
   (void)policy.current().Velocity(Latents(*work.model, 1), at::full({1}, 0.5), Prompt(*work.model));
@@ -377,7 +377,7 @@ double HostMsOfSamplingStep() {
 
 DryFigures Rehearse(const DryCase& work) {
   const auto policy = PolicyOf(work);
-  CompareKernels(work, *policy);
+  if (!work.offloads_weights) CompareKernels(work, *policy);
   if (work.trains) return Step(work, *policy);
   return work.samples ? Sample(work, *policy) : Forward(work, *policy);
 }

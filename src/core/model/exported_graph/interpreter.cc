@@ -147,7 +147,8 @@ void Interpreter::RunNode(size_t node, SlotValues& values) const {
     at::Tensor input = values[Index(layer.input)].toTensor();
     if (float32) {
       input = input.to(at::kFloat);
-    } else if (!exact.has_value()) {  // Once for all that read it.
+    } else if (execution_.compute != at::kFloat && !exact.has_value()) {
+      // Once for all that read it.
       input = AsOperand(input);
       if (program_->operands[Index(layer.input)]) values[Index(layer.input)] = input;
     }

@@ -62,17 +62,18 @@ fused::Modulation ModulationOf(const at::Tensor& scale, const at::Tensor& shift,
 }
 
 struct NormTokensFunction : torch::autograd::Function<NormTokensFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& scale,
-                            const at::Tensor& shift, const Rows& rows, double base, double eps,
+  // Conditions want no gradients.
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const TokenModulation& by, const Rows& rows, double eps,
                             at::ScalarType out) {
-    context->save_for_backward({x, scale});
-    context->saved_data["base"] = base;
+    context->save_for_backward({x, by.scale});
+    context->saved_data["base"] = by.base;
     context->saved_data["eps"] = eps;
     context->saved_data["per_sample"] = rows.per_sample;
     context->saved_data["stride"] = rows.stride;
     at::Tensor y = at::empty(x.sizes(), x.options().dtype(out));
     const Launch launch(x);
-    fused::NormModulate(ValuesOf(x), ModulationOf(scale, shift, base), ResultsOf(y), rows,
+    fused::NormModulate(ValuesOf(x), ModulationOf(by.scale, by.shift, by.base), ResultsOf(y), rows,
                         static_cast<float>(eps), launch.stream);
     return y;
   }
@@ -88,7 +89,7 @@ struct NormTokensFunction : torch::autograd::Function<NormTokensFunction> {
     NormModulateGradient(ValuesOf(x), ModulationOf(saved[1], {}, data["base"].toDouble()),
                          ValuesOf(dy), ResultsOf(dx), rows,
                          static_cast<float>(data["eps"].toDouble()), launch.stream);
-    return {dx, {}, {}, {}, {}, {}, {}};
+    return {dx, {}, {}, {}, {}};
   }
 };
 
@@ -148,7 +149,7 @@ std::optional<at::Tensor> NormTokens(const at::Tensor& tokens, const TokenModula
     return std::nullopt;
   }
   if (!rows) rows = RowsUnder({}, x);
-  return NormTokensFunction::apply(x, by.scale, by.shift, *rows, by.base, eps, out);
+  return NormTokensFunction::apply(x, by, *rows, eps, out);
 }
 
 // Where residuals are not side by side at first, they are from here on.

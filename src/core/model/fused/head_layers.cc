@@ -99,11 +99,11 @@ struct Joint {
 };
 
 struct JoinHeadsFunction : torch::autograd::Function<JoinHeadsFunction> {
-  // `tensors`: those of each part, one after the other.
-  static at::Tensor forward(AutogradContext* context, at::TensorList tensors,
+  // `sources`: x of each part. Weights and angles want no gradients.
+  static at::Tensor forward(AutogradContext* context, at::TensorList /*sources*/,
                             const std::vector<HeadPart>& parts, const Joint& joint) {
     const at::Tensor& y = joint.y;
-    context->save_for_backward(tensors.vec());
+    variable_list kept;
     std::vector<int64_t> norms, wholes;
     std::vector<double> eps;
     int64_t from = 0;
@@ -112,10 +112,12 @@ struct JoinHeadsFunction : torch::autograd::Function<JoinHeadsFunction> {
       const Launch launch(y);
       TurnHeads(ValuesOf(part.x), ValuesOf(part.weight), TurnOrNone(part), ResultsOf(tokens),
                 RowsOf(part, tokens), launch.stream);
+      kept.insert(kept.end(), {part.x, part.weight, part.cos, part.sin});
       norms.push_back(part.norm);
       wholes.push_back(part.whole);
       eps.push_back(part.eps);
     }
+    context->save_for_backward(std::move(kept));
     context->saved_data["norms"] = norms;
     context->saved_data["wholes"] = wholes;
     context->saved_data["eps"] = eps;
@@ -141,13 +143,13 @@ struct JoinHeadsFunction : torch::autograd::Function<JoinHeadsFunction> {
                           .sin = of[3]};
       const at::Tensor tokens = PartOf(dy, from, part);
       at::Tensor dx;
-      if (context->needs_input_grad(i * kTensorsOfPart)) {
+      if (context->needs_input_grad(i)) {
         dx = at::empty(part.x.sizes(), part.x.options());
         const Launch launch(dx);
         TurnHeadsGradient(ValuesOf(part.x), ValuesOf(part.weight), TurnOrNone(part),
                           ValuesOf(tokens), ResultsOf(dx), RowsOf(part, tokens), launch.stream);
       }
-      results.insert(results.end(), {dx, {}, {}, {}});
+      results.push_back(dx);
     }
     results.insert(results.end(), {{}, {}});
     return results;
@@ -168,16 +170,14 @@ std::optional<at::Tensor> JoinHeads(const std::vector<HeadPart>& parts, at::Scal
   if (parts.empty() || !IsElement(out) || parts[0].x.dim() != 4) return std::nullopt;
   std::vector<int64_t> sizes = parts[0].x.sizes().vec();
   sizes[1] = 0;
-  variable_list tensors;
+  variable_list sources;
   for (const HeadPart& part : parts) {
     if (part.x.dim() != 4 || part.x.size(0) != sizes[0] || part.x.size(2) != sizes[2] ||
         part.x.size(3) != sizes[3]) {
       return std::nullopt;
     }
     sizes[1] += part.x.size(1);
-    for (const at::Tensor& tensor : {part.x, part.weight, part.cos, part.sin}) {
-      tensors.push_back(tensor);
-    }
+    sources.push_back(part.x);
   }
   if (!parts[0].x.is_cuda()) return std::nullopt;
   const at::Tensor y = at::empty(sizes, parts[0].x.options().dtype(out));
@@ -185,7 +185,7 @@ std::optional<at::Tensor> JoinHeads(const std::vector<HeadPart>& parts, at::Scal
   for (const HeadPart& part : parts) {
     if (!Fits(part, PartOf(y, from, part))) return std::nullopt;
   }
-  return JoinHeadsFunction::apply(at::TensorList(tensors), parts, Joint{y});
+  return JoinHeadsFunction::apply(at::TensorList(sources), parts, Joint{y});
 }
 
 #else
