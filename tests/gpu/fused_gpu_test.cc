@@ -96,6 +96,44 @@ TEST_F(FusedGpuTest, AddGatedIsTheFormula) {
   }
 }
 
+// Conditions of a column, a sample or a token, and residuals of either type.
+TEST_F(FusedGpuTest, TokensTakeConditionsThatBroadcast) {
+  for (const at::ScalarType type : types_) {
+    for (const int64_t width : {64, 5120, 8192}) {
+      const at::Tensor x = Random({2, 5, width}, type).requires_grad_();
+      const at::Tensor y = Random({2, 5, width}, at::kBFloat16).requires_grad_();
+      const at::Tensor wide = Random({2, 5, 2 * width}, type);
+      const at::Tensor conditions[] = {Random({width}, type), Chunk(2, width, type).unsqueeze(1),
+                                       wide.narrow(2, 0, width)};
+      for (const at::Tensor& condition : conditions) {
+        for (const double base : {0, 1}) {
+          const at::Tensor exact = x.to(at::kDouble), c = condition.to(at::kDouble);
+          const auto ours = fused::NormTokens(
+              x, {.scale = condition, .shift = condition, .base = base}, kEps, at::kFloat);
+          ASSERT_TRUE(ours.has_value()) << width << " " << condition.sizes();
+          const at::Tensor wanted = at::layer_norm(exact, {width}, {}, {}, kEps) * (base + c) + c;
+          const at::Tensor dy = Random(x.sizes(), at::kFloat);
+          ExpectNear("y", ours->to(at::kDouble), wanted, kFloatTolerance);
+          ExpectNear("dx", GradientOf(*ours, x, dy).to(at::kDouble),
+                     GradientOf(wanted, x, dy).to(at::kDouble), ToleranceOf(type) + 1e-5);
+        }
+        const auto sum = fused::GateTokens(x, condition, y, type);
+        ASSERT_TRUE(sum.has_value());
+        const at::Tensor wanted = x.to(at::kDouble) + condition.to(at::kDouble) * y.to(at::kDouble);
+        const at::Tensor d = Random(x.sizes(), type);
+        ExpectNear("sum", sum->to(at::kDouble), wanted, ToleranceOf(type));
+        ExpectNear("dy", GradientOf(*sum, y, d).to(at::kDouble),
+                   GradientOf(wanted, y, d).to(at::kDouble), kBFloat16Tolerance);
+      }
+    }
+  }
+  const at::Tensor x = Random({2, 5, 64}, at::kFloat);
+  EXPECT_TRUE(fused::NormTokens(x, {}, kEps, at::kBFloat16).has_value()) << "a norm alone";
+  EXPECT_FALSE(fused::NormTokens(x, {.scale = Random({3, 1, 64}, at::kFloat)}, kEps, at::kFloat));
+  EXPECT_FALSE(fused::NormTokens(Random({2, 5, 8196}, at::kFloat), {}, kEps, at::kFloat));
+  EXPECT_FALSE(fused::GateTokens(x, Random({2, 5, 1}, at::kFloat), x, at::kFloat));
+}
+
 // Sums have a fixed order.
 TEST_F(FusedGpuTest, EqualInputsGiveEqualBits) {
   const at::Tensor x = Random({4, 100, 1536}, at::kFloat).requires_grad_();

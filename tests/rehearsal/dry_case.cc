@@ -137,6 +137,12 @@ DryFigures Forward(const DryCase& work, const model::Policy& policy) {
   });
 }
 
+// A network compares its fused kernels with its operators once; those of other cases have.
+void CompareKernels(const DryCase& work, const model::Policy& policy) {
+  const at::NoGradGuard no_grad;
+  (void)policy.current().Velocity(Latents(*work.model, 1), at::full({1}, 0.5), Prompt(*work.model));
+}
+
 std::vector<flow::NoiseKey> Keys(int64_t count) {
   std::vector<flow::NoiseKey> keys(static_cast<size_t>(count));
   for (size_t i = 0; i < keys.size(); ++i) keys[i].sample = static_cast<uint32_t>(i);
@@ -371,6 +377,7 @@ double HostMsOfSamplingStep() {
 
 DryFigures Rehearse(const DryCase& work) {
   const auto policy = PolicyOf(work);
+  if (!work.offloads_weights) CompareKernels(work, *policy);
   if (work.trains) return Step(work, *policy);
   return work.samples ? Sample(work, *policy) : Forward(work, *policy);
 }

@@ -29,8 +29,9 @@ at::Tensor AllRows(const void* address, Element type, const Rows& rows) {
   return At(address, type, {rows.count, rows.width}, {rows.width, 1});
 }
 
-// [samples, 1, D] beside tokens of [samples, N, D].
+// [samples, 1, D] beside tokens of [samples, N, D]; 0 without data.
 at::Tensor Condition(const Values& values, const Rows& rows) {
+  if (values.data == nullptr) return at::zeros({1, 1, rows.width});
   const int64_t samples = rows.count / rows.per_sample;
   return At(values.data, values.type, {samples, 1, rows.width}, {rows.stride, rows.width, 1})
       .to(at::kFloat);
@@ -69,70 +70,124 @@ Normal NormalOf(const at::Tensor& x, float eps) {
   return {centred * r, r};
 }
 
+// Heads [samples, tokens, heads, width] of these strides.
+at::Tensor Heads(const void* address, Element type, const HeadRows& rows, int64_t sample,
+                 int64_t token) {
+  return At(address, type, {rows.samples, rows.tokens, rows.heads, rows.width},
+            {sample, token, rows.width, 1});
+}
+at::Tensor PackedHeads(const void* address, Element type, const HeadRows& rows) {
+  const int64_t token = rows.heads * rows.width;
+  return Heads(address, type, rows, rows.tokens * token, token);
+}
+
+// cos or sin of each value of a row, [samples, tokens, 1, width].
+at::Tensor Angles(const float* address, const Turn& turn, const HeadRows& rows) {
+  const int64_t pair = turn.of_pairs ? 2 : 1;
+  const at::Tensor table =
+      At(address, Element::kFloat, {rows.samples, rows.tokens, 1, turn.width / pair},
+         {turn.sample, turn.token, 0, pair});
+  const at::Tensor one = turn.of_pairs ? table.repeat_interleave(2, -1) : table;
+  return one.repeat({1, 1, 1, rows.width / turn.width});
+}
+
+// Values 2i, 2i + 1 as -b, a, or b, -a.
+at::Tensor Crossed(const at::Tensor& x, bool back) {
+  const at::Tensor pairs = x.unflatten(-1, {-1, 2});
+  const at::Tensor a = pairs.select(-1, 0), b = pairs.select(-1, 1);
+  return back ? at::stack({b, -a}, -1).flatten(-2) : at::stack({-b, a}, -1).flatten(-2);
+}
+
+at::Tensor Turned(const at::Tensor& x, const Turn& turn, const HeadRows& rows, bool back) {
+  if (turn.cos == nullptr) return x;
+  const at::Tensor cos = Angles(turn.cos, turn, rows), sin = Angles(turn.sin, turn, rows);
+  return back ? x * cos + Crossed(x * sin, true) : x * cos + Crossed(x, false) * sin;
+}
+
+at::Tensor WeightOf(const Values& weight, const HeadRows& rows) {
+  if (weight.data == nullptr) return at::ones({rows.width});
+  return At(weight.data, weight.type, {rows.width}, {1}).to(at::kFloat);
+}
+
+// As many values as a part has heads, as one row each.
+Rows AllOf(const HeadRows& rows) { return {rows.samples * rows.tokens * rows.heads, rows.width}; }
+
 }  // namespace
 
-bool TakesHeads(Element type, int64_t width) {
-  const auto pack = static_cast<int64_t>(16 / SizeOf(type));
-  const int64_t lanes = width / pack;
-  return width % pack == 0 && lanes >= 1 && lanes <= 32 && (lanes & (lanes - 1)) == 0;
-}
+bool TakesTokens(int64_t width) { return width % 4 == 0 && width <= 8192; }
 
-bool TakesTokens(int64_t width) { return width % 4 == 0 && width <= 4096; }
-
-void RmsNorm(Values x, Values weight, Results y, Rows rows, float eps, cudaStream_t) {
-  Run("oxbow::rms_norm", x.data, rows, {x.type, y.type}, [=] {
-    const at::Tensor exact = AllRows(x.data, x.type, rows).to(at::kFloat);
-    const at::Tensor r = at::rsqrt(exact.square().mean(-1, /*keepdim=*/true) + eps);
-    AllRows(y.data, y.type, rows)
-        .copy_(exact * r * At(weight.data, weight.type, {rows.width}, {1}).to(at::kFloat));
-  });
-}
-
-void RmsNormGradient(Values x, Values weight, Values dy, Results dx, Rows rows, float eps,
-                     cudaStream_t) {
-  Run("oxbow::rms_norm_gradient", x.data, rows, {x.type, dy.type, dx.type}, [=] {
-    const at::Tensor exact = AllRows(x.data, x.type, rows).to(at::kFloat);
-    const at::Tensor r = at::rsqrt(exact.square().mean(-1, /*keepdim=*/true) + eps);
-    const at::Tensor slope = AllRows(dy.data, dy.type, rows).to(at::kFloat) *
-                             At(weight.data, weight.type, {rows.width}, {1}).to(at::kFloat);
-    const at::Tensor mean = (slope * exact).mean(-1, /*keepdim=*/true) * r * r;
-    AllRows(dx.data, dx.type, rows).copy_(r * (slope - exact * mean));
-  });
-}
-
-void NormModulate(const float* x, Values scale, Values shift, Results y, Rows rows, float eps,
-                  cudaStream_t) {
-  Run("oxbow::norm_modulate", x, rows, {Element::kFloat, y.type}, [=] {
-    const Normal normal = NormalOf(Tokens(x, Element::kFloat, rows), eps);
+void NormModulate(Values x, Modulation by, Results y, Rows rows, float eps, cudaStream_t) {
+  Run("oxbow::norm_modulate", x.data, rows, {x.type, y.type}, [=] {
+    const Normal normal = NormalOf(Tokens(x.data, x.type, rows).to(at::kFloat), eps);
     Tokens(y.data, y.type, rows)
-        .copy_(normal.x * (1 + Condition(scale, rows)) + Condition(shift, rows));
+        .copy_(normal.x * (by.base + Condition(by.scale, rows)) + Condition(by.shift, rows));
   });
 }
 
-void NormModulateGradient(const float* x, Values scale, Values dy, float* dx, Rows rows, float eps,
+void NormModulateGradient(Values x, Modulation by, Values dy, Results dx, Rows rows, float eps,
                           cudaStream_t) {
-  Run("oxbow::norm_modulate_gradient", x, rows, {Element::kFloat, dy.type, Element::kFloat}, [=] {
-    const Normal normal = NormalOf(Tokens(x, Element::kFloat, rows), eps);
+  Run("oxbow::norm_modulate_gradient", x.data, rows, {x.type, dy.type, dx.type}, [=] {
+    const Normal normal = NormalOf(Tokens(x.data, x.type, rows).to(at::kFloat), eps);
     const at::Tensor slope =
-        Tokens(dy.data, dy.type, rows).to(at::kFloat) * (1 + Condition(scale, rows));
+        Tokens(dy.data, dy.type, rows).to(at::kFloat) * (by.base + Condition(by.scale, rows));
     const at::Tensor inner = (slope * normal.x).mean(-1, /*keepdim=*/true);
-    Tokens(dx, Element::kFloat, rows)
+    Tokens(dx.data, dx.type, rows)
         .copy_(normal.r * (slope - slope.mean(-1, /*keepdim=*/true) - normal.x * inner));
   });
 }
 
-void AddGated(const float* x, Values gate, Values y, float* sum, Rows rows, cudaStream_t) {
-  Run("oxbow::add_gated", x, rows, {Element::kFloat, y.type, Element::kFloat}, [=] {
-    Tokens(sum, Element::kFloat, rows)
-        .copy_(Tokens(x, Element::kFloat, rows) +
+void AddGated(Values x, Values gate, Values y, Results sum, Rows rows, cudaStream_t) {
+  Run("oxbow::add_gated", x.data, rows, {x.type, y.type, sum.type}, [=] {
+    Tokens(sum.data, sum.type, rows)
+        .copy_(Tokens(x.data, x.type, rows).to(at::kFloat) +
                Condition(gate, rows) * Tokens(y.data, y.type, rows).to(at::kFloat));
   });
 }
 
-void AddGatedGradient(Values gate, const float* dsum, Results dy, Rows rows, cudaStream_t) {
-  Run("oxbow::add_gated_gradient", dsum, rows, {Element::kFloat, dy.type}, [=] {
+void AddGatedGradient(Values gate, Values dsum, Results dy, Rows rows, cudaStream_t) {
+  Run("oxbow::add_gated_gradient", dsum.data, rows, {dsum.type, dy.type}, [=] {
     Tokens(dy.data, dy.type, rows)
-        .copy_(Condition(gate, rows) * Tokens(dsum, Element::kFloat, rows));
+        .copy_(Condition(gate, rows) * Tokens(dsum.data, dsum.type, rows).to(at::kFloat));
+  });
+}
+
+bool TakesHeadRows(const HeadRows& rows) {
+  const int64_t lanes = rows.width / 8;
+  const bool one = rows.width <= 256 && (lanes & (lanes - 1)) == 0;
+  return rows.width > 0 && rows.width % 8 == 0 &&
+         rows.samples * rows.tokens * rows.heads < 1L << 31 &&
+         (one || (rows.heads == 1 && rows.width <= 8192));
+}
+
+void TurnHeads(Values x, Values weight, Turn turn, Results y, HeadRows rows, cudaStream_t) {
+  Run("oxbow::turn_heads", x.data, AllOf(rows), {x.type, y.type}, [=] {
+    at::Tensor value = Heads(x.data, x.type, rows, rows.x_sample, rows.x_token).to(at::kFloat);
+    if (rows.norm) {
+      const at::Tensor r = at::rsqrt(value.square().mean(-1, /*keepdim=*/true) + rows.eps);
+      value = value * r * WeightOf(weight, rows);
+    }
+    // A row of several heads turns each of them by the same angles.
+    Heads(y.data, y.type, rows, rows.y_sample, rows.y_token)
+        .copy_(Turned(value, turn, rows, /*back=*/false));
+  });
+}
+
+void TurnHeadsGradient(Values x, Values weight, Turn turn, Values dy, Results dx, HeadRows rows,
+                       cudaStream_t) {
+  const std::initializer_list<Element> moved = {x.type, dy.type, dx.type};
+  const std::initializer_list<Element> without = {dy.type, dx.type};
+  Run("oxbow::turn_heads_gradient", dx.data, AllOf(rows), rows.norm ? moved : without, [=] {
+    at::Tensor slope = Turned(
+        Heads(dy.data, dy.type, rows, rows.y_sample, rows.y_token).to(at::kFloat), turn, rows,
+        /*back=*/true);
+    if (rows.norm) {
+      const at::Tensor value =
+          Heads(x.data, x.type, rows, rows.x_sample, rows.x_token).to(at::kFloat);
+      const at::Tensor r = at::rsqrt(value.square().mean(-1, /*keepdim=*/true) + rows.eps);
+      slope = slope * WeightOf(weight, rows);
+      slope = r * (slope - value * (slope * value).mean(-1, /*keepdim=*/true) * r * r);
+    }
+    PackedHeads(dx.data, dx.type, rows).copy_(slope);
   });
 }
 

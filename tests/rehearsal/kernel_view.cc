@@ -34,7 +34,8 @@ KernelView::KernelView(const at::Tensor& device_tensor)
       sizes_(device_tensor.sizes().vec()),
       strides_(device_tensor.strides().vec()),
       offset_(device_tensor.storage_offset()),
-      type_(device_tensor.dtype()) {
+      type_(device_tensor.dtype()),
+      conjugate_(device_tensor.is_conj()) {
   if (!device_tensor.is_cuda()) {
     RefuseTwoDevices("a kernel", at::Device(at::kCUDA), device_tensor.device());
   }
@@ -47,7 +48,10 @@ KernelView::KernelView(const at::Tensor& device_tensor)
 at::Tensor KernelView::Tensor() const {
   c10::Storage storage(c10::Storage::use_byte_size_t(), storage_bytes_,
                        c10::DataPtr(storage_, at::kCPU), nullptr, /*resizable=*/false);
-  return Shaped(std::move(storage), c10::DispatchKey::CPU, type_, sizes_, strides_, offset_);
+  at::Tensor tensor =
+      Shaped(std::move(storage), c10::DispatchKey::CPU, type_, sizes_, strides_, offset_);
+  if (conjugate_) tensor._set_conj(true);
+  return tensor;
 }
 
 at::Tensor OnMeta(const at::Tensor& tensor) {

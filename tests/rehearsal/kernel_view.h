@@ -27,6 +27,7 @@ class KernelView {
   std::vector<int64_t> sizes_, strides_;
   int64_t offset_;
   caffe2::TypeMeta type_;
+  bool conjugate_;  // Values are to be read so.
 };
 
 inline bool IsOnDevice(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/exported_graph/graph_links.h"
 #include "core/model/exported_graph/program.h"
 
 namespace oxbow::model::exported {
@@ -20,28 +21,9 @@ struct Norm {
   double eps = 0;
 };
 
-const Value* ArgumentOf(const GraphNode& node, std::string_view name) {
-  const auto found = std::find_if(node.arguments.begin(), node.arguments.end(),
-                                  [&](const auto& argument) { return argument.first == name; });
-  return found == node.arguments.end() ? nullptr : &found->second;
-}
-
-std::optional<double> NumberAt(const GraphNode& node, std::string_view name) {
-  const Value* value = ArgumentOf(node, name);
-  if (value == nullptr) return std::nullopt;
-  if (const auto* whole = std::get_if<int64_t>(&value->is)) return static_cast<double>(*whole);
-  if (const auto* real = std::get_if<double>(&value->is)) return *real;
-  return std::nullopt;
-}
-
 class NormFinder {
  public:
-  explicit NormFinder(const Graph& graph) : graph_(graph) {
-    for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for (const Slot slot : graph.nodes[i].outputs) maker_[slot] = i;
-      for (const Slot slot : ReadsOf(graph.nodes[i])) readers_[slot].push_back(i);
-    }
-    for (const GraphOutput& output : graph.outputs) readers_[output.slot].push_back(SIZE_MAX);
+  explicit NormFinder(const Graph& graph) : graph_(graph), links_(graph) {
     for (const GraphParameter& parameter : graph.parameters) {
       if (parameter.shape.size() == 1) widths_[parameter.slot] = parameter.shape[0];
     }
@@ -49,11 +31,11 @@ class NormFinder {
 
   std::optional<Norm> At(size_t root) const {
     Norm norm{.root = root};
-    const auto shift = MakerOf(SlotOf(Node(root), "self"), "aten::add");
+    const auto shift = links_.OwnMakerOf(SlotOf(Node(root), "self"), "aten::add");
     if (!shift || !Root(root)) return std::nullopt;
-    const auto mean = MakerOf(SlotOf(Node(*shift), "self"), "aten::mean");
+    const auto mean = links_.OwnMakerOf(SlotOf(Node(*shift), "self"), "aten::mean");
     if (!mean || !OfLastSize(Node(*mean))) return std::nullopt;
-    const auto square = MakerOf(SlotOf(Node(*mean), "self"), "aten::pow");
+    const auto square = links_.OwnMakerOf(SlotOf(Node(*mean), "self"), "aten::pow");
     const std::optional<double> eps = NumberAt(Node(*shift), "other");
     if (!square || !eps || NumberAt(Node(*square), "exponent") != 2.0) return std::nullopt;
     if (const auto alpha = NumberAt(Node(*shift), "alpha"); alpha.value_or(1) != 1) {
@@ -73,15 +55,6 @@ class NormFinder {
 
   bool Root(size_t i) const { return Node(i).op == "aten::rsqrt" && Node(i).outputs.size() == 1; }
 
-  // The node that makes a value which one node alone reads.
-  std::optional<size_t> MakerOf(Slot slot, std::string_view op) const {
-    const auto found = maker_.find(slot);
-    if (slot == kNoSlot || found == maker_.end() || Node(found->second).op != op) {
-      return std::nullopt;
-    }
-    return readers_.at(slot).size() == 1 ? std::optional(found->second) : std::nullopt;
-  }
-
   static bool OfLastSize(const GraphNode& mean) {
     const Value* dim = ArgumentOf(mean, "dim");
     const Value* keep = ArgumentOf(mean, "keepdim");
@@ -96,13 +69,11 @@ class NormFinder {
 
   // The only reader of a slot, a product with another value; that value is `other`.
   std::optional<size_t> ProductOf(Slot slot, Slot& other) const {
-    const auto readers = readers_.find(slot);
-    if (readers == readers_.end() || readers->second.size() != 1) return std::nullopt;
-    const size_t i = readers->second[0];
-    if (i == SIZE_MAX || Node(i).op != "aten::mul") return std::nullopt;
-    const Slot self = SlotOf(Node(i), "self"), right = SlotOf(Node(i), "other");
+    const auto i = links_.OnlyReaderOf(slot, "aten::mul");
+    if (!i) return std::nullopt;
+    const Slot self = SlotOf(Node(*i), "self"), right = SlotOf(Node(*i), "other");
     other = self == slot ? right : self;
-    return other == kNoSlot || other == slot ? std::nullopt : std::optional(i);
+    return other == kNoSlot || other == slot ? std::nullopt : i;
   }
 
   bool Weighed(Norm& norm) const {
@@ -130,9 +101,8 @@ class NormFinder {
   }
 
   const Graph& graph_;
-  std::map<Slot, size_t> maker_;
-  std::map<Slot, std::vector<size_t>> readers_;  // SIZE_MAX: the graph's result.
-  std::map<Slot, int64_t> widths_;               // The sizes of weights.
+  const GraphLinks links_;
+  std::map<Slot, int64_t> widths_;  // The sizes of weights.
 };
 
 GraphNode NodeOf(const Norm& norm, const NormFinder& finder, GraphNode last) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "base/log.h"
 #include "core/model/device.h"
 #include "core/model/offloaded_weights.h"
 
@@ -29,6 +30,19 @@ at::Tensor Apart(const at::Tensor& tensor, const Tensors& inputs) {
     if (tensor.is_same(input)) return at::alias(tensor);
   }
   return tensor;
+}
+
+// Passes on a value that has the type of products, and a longer one not.
+bool PassRounded(const GraphNode& cast, SlotValues& values) {
+  const c10::IValue& value = values[Index(SlotOf(cast, "self"))];
+  if (!value.isTensor()) return false;
+  const at::Tensor& tensor = value.toTensor();
+  if (!at::isReducedFloatingType(tensor.scalar_type()) ||
+      tensor.scalar_type() != OperandType(tensor)) {
+    return false;
+  }
+  values[Index(cast.outputs[0])] = tensor;
+  return true;
 }
 
 SlotValues FixedValues(const Program& program, const NamedTensors& weights, at::Device device) {
@@ -64,6 +78,11 @@ Interpreter::Interpreter(std::shared_ptr<const Program> program, const NamedTens
                       .input = layer.input,
                       .output = layer.output,
                       .float32 = layer.float32};
+  }
+  for (const auto& [node, fusion] : program_->fusions) {
+    for (const Slot slot : InputsOf(fusion)) {
+      if (fixed[Index(slot)].isTensor()) fixed_[slot] = fixed[Index(slot)].toTensor();
+    }
   }
   weights_ = WeightsOfSections(weights);
 }
@@ -125,14 +144,56 @@ void Interpreter::RunNode(size_t node, SlotValues& values) const {
   }
   if (linear != linears_.end()) {
     const LinearCall& layer = linear->second;
-    const at::Tensor input = values[Index(layer.input)].toTensor();
-    values[Index(layer.output)] = layer.linear(float32 ? input.to(at::kFloat) : input);
+    at::Tensor input = values[Index(layer.input)].toTensor();
+    if (float32) {
+      input = input.to(at::kFloat);
+    } else if (execution_.compute != at::kFloat && !exact.has_value()) {
+      // Once for all that read it.
+      input = AsOperand(input);
+      if (program_->operands[Index(layer.input)]) values[Index(layer.input)] = input;
+    }
+    values[Index(layer.output)] = layer.linear(input);
   } else if (call != nullptr) {
-    call->Run(values);
+    if (!program_->needless_casts[node] || !PassRounded(program_->graph.nodes[node], values)) {
+      call->Run(values);
+    }
   } else {
     const absl::Status status = std::get<SymbolicCall>(steps_[node]).Run(values);
     TORCH_CHECK(status.ok(), std::string(status.message()));
   }
+}
+
+bool Interpreter::RunFusion(const Fusion& fusion, SlotValues& values) const {
+  const TensorAt at = [&](Slot slot) {
+    if (slot == kNoSlot) return at::Tensor();
+    const auto fixed = fixed_.find(slot);
+    return fixed != fixed_.end() ? fixed->second : values[Index(slot)].toTensor();
+  };
+  const std::optional<at::Tensor> result = RunFused(fusion, at);
+  if (!result.has_value() || !FitsNodes(fusion, *result, at, values)) return false;
+  values[Index(fusion.result)] = *result;
+  return true;
+}
+
+bool Interpreter::FitsNodes(const Fusion& fusion, const at::Tensor& result, const TensorAt& at,
+                            const SlotValues& values) const {
+  return program_->verdicts->Fits(fusion.first, SignatureOf(fusion, at), [&] {
+    const at::NoGradGuard no_gradients;
+    SlotValues plain = values;
+    for (size_t i = fusion.first; i < fusion.end; ++i) RunNode(i, plain);
+    const bool fits = Agree(result, plain[Index(fusion.result)].toTensor(),
+                            ShortestTypeOf(fusion, at), fusion.operand);
+    if (!fits) {
+      OXBOW_LOG(Warning) << "a fused kernel is not this network's: its operators run instead"
+                         << oxbow::Field("model", program_->graph.class_name)
+                         << oxbow::Field("node", NameOf(program_->graph, fusion.first));
+    }
+    return fits;
+  });
+}
+
+void Interpreter::Forget(size_t node, SlotValues& values) const {
+  for (const Slot slot : program_->last[node]) values[Index(slot)] = c10::IValue();
 }
 
 void Interpreter::RunNodes(size_t first, size_t end, bool folded, SlotValues& values,
@@ -141,9 +202,14 @@ void Interpreter::RunNodes(size_t first, size_t end, bool folded, SlotValues& va
   try {
     for (; node < end; ++node) {
       if (program_->folded[node] != folded) continue;
-      RunNode(node, values);
+      const auto fusion = program_->fusions.find(node);
+      if (fusion != program_->fusions.end() && RunFusion(fusion->second, values)) {
+        for (; node + 1 < fusion->second.end; ++node) Forget(node, values);
+      } else {
+        RunNode(node, values);
+      }
       if (watch) watch(node, values);
-      for (const Slot slot : program_->last[node]) values[Index(slot)] = c10::IValue();
+      Forget(node, values);
     }
   } catch (c10::Error& error) {
     error.add_context(NameOf(program_->graph, node));
@@ -192,9 +258,7 @@ void Interpreter::Recompute(size_t index, SlotValues& values) const {
   const Tensors out = Recomputed(segment, inputs, weights_[index]);
   for (size_t i = 0; i < out.size(); ++i) values[Index(results->tensors[i])] = out[i];
   for (const auto& [slot, value] : results->others) values[Index(slot)] = value;
-  for (size_t node = section.first; node < section.end; ++node) {
-    for (const Slot slot : program_->last[node]) values[Index(slot)] = c10::IValue();
-  }
+  for (size_t node = section.first; node < section.end; ++node) Forget(node, values);
 }
 
 void Interpreter::Fold(const SymbolValues& symbols, SlotValues& values) const {

@@ -47,6 +47,12 @@ class Interpreter {
   void RunNodes(size_t first, size_t end, bool folded, SlotValues& values,
                 const Watch& watch = nullptr) const;
   void RunNode(size_t node, SlotValues& values) const;
+  // Its result by one kernel; false, and nothing is done, if its nodes must run instead.
+  bool RunFusion(const Fusion& fusion, SlotValues& values) const;
+  bool FitsNodes(const Fusion& fusion, const at::Tensor& result, const TensorAt& at,
+                 const SlotValues& values) const;
+  // Drops what nobody reads after the node.
+  void Forget(size_t node, SlotValues& values) const;
   void Recompute(size_t section, SlotValues& values) const;
   void Fold(const SymbolValues& symbols, SlotValues& values) const;
   std::vector<Tensors> TensorsOfSections(const NamedTensors& weights) const;
@@ -57,6 +63,7 @@ class Interpreter {
   const Execution execution_;
   std::vector<Step> steps_;  // With weights in their places.
   std::map<size_t, LinearCall> linears_;
+  std::map<Slot, at::Tensor> fixed_;     // Weights and constants that fusions read.
   std::vector<SegmentWeights> weights_;  // By section.
 
   // Folded values by the sizes that they depend on. Recordings of forward passes read them, so none

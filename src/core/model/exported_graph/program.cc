@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "core/model/exported_graph/folding.h"
 #include "core/model/exported_graph/fused_norms.h"
+#include "core/model/exported_graph/operands.h"
 
 namespace oxbow::model::exported {
 namespace {
@@ -128,6 +129,21 @@ void FindLives(Program& program) {
   }
 }
 
+// Those that run with the inputs, and make what their readers take.
+void KeepFusions(const std::vector<Fusion>& fusions, Program& program) {
+  for (const Fusion& fusion : fusions) {
+    const bool operand = program.operands[Index(fusion.result)];
+    const bool heads = fusion.kind == FusionKind::kHeads;
+    bool runs = operand || !heads;
+    for (size_t i = fusion.first; i < fusion.end; ++i) {
+      runs = runs && !program.folded[i] && (heads || program.graph.nodes[i].autocast);
+    }
+    if (!runs) continue;
+    Fusion& kept = program.fusions[fusion.first] = fusion;
+    kept.operand = operand;
+  }
+}
+
 void ReadsOf(const Value& value, std::vector<Slot>& reads) {
   if (const auto* ref = std::get_if<SlotRef>(&value.is)) {
     reads.push_back(ref->slot);
@@ -166,12 +182,16 @@ absl::StatusOr<std::shared_ptr<const Program>> Compile(Graph graph) {
   program->graph = std::move(graph);
   OXBOW_RETURN_IF_ERROR(ResolveSteps(*program));  // Errors count nodes as the file does.
   program->graph = FuseRmsNorms(std::move(program->graph));
+  const std::vector<Fusion> fusions = FindFusions(program->graph);
   program->steps.clear();
   OXBOW_RETURN_IF_ERROR(ResolveSteps(*program));
   OXBOW_RETURN_IF_ERROR(FindLinears(*program));
   const SharedMemory memory(*program);
   OXBOW_RETURN_IF_ERROR(CheckWrites(*program, memory));
   Fold(memory, *program);
+  program->operands = OperandSlots(*program, memory);
+  program->needless_casts = NeedlessCasts(*program);
+  KeepFusions(fusions, *program);
   program->sections = Sections(program->graph);
   FindLives(*program);
   return program;

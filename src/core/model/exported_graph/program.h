@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/exported_graph/fused_call.h"
+#include "core/model/exported_graph/fusions.h"
 #include "core/model/exported_graph/graph.h"
 #include "core/model/exported_graph/operator_call.h"
 #include "core/model/exported_graph/symbolic_call.h"
@@ -51,6 +53,13 @@ struct Program {
   std::set<std::string> folded_symbols;  // The sizes that they depend on.
 
   std::map<size_t, LinearNode> linears;  // By node.
+
+  std::vector<bool> operands;        // By slot (operands.h).
+  std::vector<bool> needless_casts;  // By node, where its argument has the type of products.
+
+  std::map<size_t, Fusion> fusions;  // By first node.
+  std::shared_ptr<FusionVerdicts> verdicts =
+      std::make_shared<FusionVerdicts>();  // All networks share them.
 };
 
 // kInvalidArgument names the node for an operator that is not allowed, an argument that does not

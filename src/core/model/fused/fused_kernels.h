@@ -33,29 +33,55 @@ struct Rows {
   int64_t stride = 0;      // Between those rows.
 };
 
-// True for widths that RmsNorm takes: 2^k times the values in 16 bytes, up to 32 times.
-bool TakesHeads(Element type, int64_t width);
-
-// y = x rsqrt(mean(x^2) + eps) weight; x, y of one type, weight [width].
-void RmsNorm(Values x, Values weight, Results y, Rows rows, float eps, cudaStream_t stream);
-// dx for the gradient dy of RmsNorm's y. All but `weight` of one type.
-void RmsNormGradient(Values x, Values weight, Values dy, Results dx, Rows rows, float eps,
-                     cudaStream_t stream);
-
-// True for widths that NormModulate takes: multiples of 4 up to 4096.
+// True for widths that NormModulate takes: multiples of 4 up to 8192.
 bool TakesTokens(int64_t width);
 
-// y = (x - mean(x)) rsqrt(var(x) + eps) (1 + scale) + shift; x float32, scale and shift of one
-// type.
-void NormModulate(const float* x, Values scale, Values shift, Results y, Rows rows, float eps,
-                  cudaStream_t stream);
-// dx for the gradient dy of NormModulate's y.
-void NormModulateGradient(const float* x, Values scale, Values dy, float* dx, Rows rows, float eps,
+// A factor base + scale and a shift; 0 where either has no data. Both of one type.
+struct Modulation {
+  Values scale, shift;
+  float base = 1;
+};
+
+// y = (x - mean(x)) rsqrt(var(x) + eps) (base + scale) + shift.
+void NormModulate(Values x, Modulation by, Results y, Rows rows, float eps, cudaStream_t stream);
+// dx, of x's type, for the gradient dy of NormModulate's y.
+void NormModulateGradient(Values x, Modulation by, Values dy, Results dx, Rows rows, float eps,
                           cudaStream_t stream);
 
-// sum = x + gate y; x, sum float32. Widths as for NormModulate.
-void AddGated(const float* x, Values gate, Values y, float* sum, Rows rows, cudaStream_t stream);
+// sum = x + gate y. Widths as for NormModulate.
+void AddGated(Values x, Values gate, Values y, Results sum, Rows rows, cudaStream_t stream);
 // dy = gate dsum.
-void AddGatedGradient(Values gate, const float* dsum, Results dy, Rows rows, cudaStream_t stream);
+void AddGatedGradient(Values gate, Values dsum, Results dy, Rows rows, cudaStream_t stream);
+
+// Rows of heads: `heads` rows of `width` values for each of a sample's tokens, side by side.
+// Strides of samples and tokens are in values, multiples of 8.
+struct HeadRows {
+  int64_t samples = 0, tokens = 0, heads = 1, width = 0;
+  int64_t x_sample = 0, x_token = 0;
+  int64_t y_sample = 0, y_token = 0;
+  bool norm = false;
+  float eps = 0;
+};
+
+// A turn of each pair of values 2i, 2i + 1 of a row, of float32 angles of a token's own:
+// a cos - b sin, b cos + a sin. A row's pairs repeat those of `width` values.
+struct Turn {
+  const float* cos = nullptr;  // Null: none.
+  const float* sin = nullptr;
+  int64_t sample = 0, token = 0;  // Strides, in values.
+  int64_t width = 0;
+  bool of_pairs =
+      false;  // Cosine and sine of a pair lie at 2i alone; else of each value at its own.
+};
+
+// True for rows of 2^k 8 values up to 256, and for one row a token of 8 k values up to 8192.
+bool TakesHeadRows(const HeadRows& rows);
+
+// y = turn(x rsqrt(mean(x^2) + eps) weight), the norm where rows.norm is set; weight without data
+// is 1.
+void TurnHeads(Values x, Values weight, Turn turn, Results y, HeadRows rows, cudaStream_t stream);
+// dx, side by side, for the gradient dy of TurnHeads' y, which has y's strides.
+void TurnHeadsGradient(Values x, Values weight, Turn turn, Values dy, Results dx, HeadRows rows,
+                       cudaStream_t stream);
 
 }  // namespace oxbow::model::fused

@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/fused/fused_layers.h"
 
+#include "core/model/fused/head_layers.h"
+
 // Set by the build where CUDA's compiler is.
 #if OXBOW_HAS_FUSED_KERNELS
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "core/model/fused/fused_kernels.h"
+#include "core/model/fused/kernel_launch.h"
 #endif
 
 namespace oxbow::model::fused {
 
 bool HasKernels() { return OXBOW_HAS_FUSED_KERNELS; }
+
+std::optional<at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (x.dim() < 3 || !x.is_contiguous() || weight.numel() != x.size(-1)) return std::nullopt;
+  const at::Tensor heads = x.dim() == 4 ? x : x.reshape({1, -1, x.size(-2), x.size(-1)});
+  auto y = JoinHeads({{.x = heads, .norm = true, .eps = eps, .weight = weight}}, x.scalar_type());
+  if (y) *y = y->view(x.sizes());
+  return y;
+}
 
 #if OXBOW_HAS_FUSED_KERNELS
 namespace {
@@ -23,158 +29,169 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-bool IsElement(const at::Tensor& x) {
-  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
-}
-
-Element TypeOf(const at::Tensor& x) {
-  return x.scalar_type() == at::kFloat ? Element::kFloat : Element::kBFloat16;
-}
-
-// On a GPU, of a type that kernels read, and aligned for loads of 16 bytes.
-bool KernelFits(const at::Tensor& x) {
-  return x.is_cuda() && IsElement(x) && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
-}
-
-bool Trains(const at::Tensor& x) { return at::GradMode::is_enabled() && x.requires_grad(); }
-
-Values ValuesOf(const at::Tensor& x) { return {x.const_data_ptr(), TypeOf(x)}; }
-Results ResultsOf(const at::Tensor& x) { return {x.mutable_data_ptr(), TypeOf(x)}; }
-
-// [B, D] whose rows lie `stride` apart, with values side by side.
-bool FitsCondition(const at::Tensor& condition, const at::Tensor& x) {
-  return KernelFits(condition) && condition.dim() == 2 && condition.size(0) == x.size(0) &&
-         condition.size(1) == x.size(2) && condition.stride(1) == 1 && condition.stride(0) % 8 == 0;
-}
-
 bool FitsTokens(const at::Tensor& x) {
-  return KernelFits(x) && x.dim() == 3 && x.scalar_type() == at::kFloat && x.is_contiguous() &&
-         x.numel() > 0 && TakesTokens(x.size(2));
+  return KernelFits(x) && x.dim() == 3 && x.numel() > 0 && TakesTokens(x.size(2));
 }
 
-Rows TokenRows(const at::Tensor& x, const at::Tensor& condition) {
-  return {x.size(0) * x.size(1), x.size(2), x.size(1), condition.stride(0)};
+// The rows of x and how they share those of a condition; nullopt if no kernel reads it so.
+std::optional<Rows> RowsUnder(const at::Tensor& condition, const at::Tensor& x) {
+  Rows rows{x.size(0) * x.size(1), x.size(2), x.size(0) * x.size(1), 0};
+  if (!condition.defined()) return rows;
+  if (!KernelFits(condition) || condition.dim() == 0 || condition.size(-1) != x.size(2) ||
+      condition.stride(-1) != 1 || !at::is_expandable_to(condition.sizes(), x.sizes())) {
+    return std::nullopt;
+  }
+  const at::Tensor all = condition.expand(x.sizes());
+  const int64_t of_sample = x.size(0) == 1 ? 0 : all.stride(0), of_token = all.stride(1);
+  if (of_token == 0 || x.size(1) == 1) {
+    rows.stride = of_sample;
+    rows.per_sample = x.size(1);
+  } else if (x.size(0) == 1 || of_sample == of_token * x.size(1)) {
+    rows.stride = of_token;
+    rows.per_sample = 1;
+  } else {
+    return std::nullopt;
+  }
+  return rows.stride % 8 == 0 ? std::optional(rows) : std::nullopt;
 }
 
-// The device and the stream that PyTorch uses now, for launches.
-struct Launch {
-  explicit Launch(const at::Tensor& x)
-      : guard(x.device()), stream(c10::cuda::getCurrentCUDAStream(x.device().index())) {}
-  // Throws what c10 throws: nothing between a launch and this does.
-  ~Launch() noexcept(false) { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
-  const c10::cuda::CUDAGuard guard;
-  const cudaStream_t stream;
-};
+fused::Modulation ModulationOf(const at::Tensor& scale, const at::Tensor& shift, double base) {
+  fused::Modulation by{ValuesOf(scale), ValuesOf(shift), static_cast<float>(base)};
+  if (!scale.defined()) by.scale.type = by.shift.type;
+  return by;
+}
 
-struct FusedRmsNormFunction : torch::autograd::Function<FusedRmsNormFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            double eps) {
-    context->save_for_backward({x, weight});
+struct NormTokensFunction : torch::autograd::Function<NormTokensFunction> {
+  // Conditions want no gradients.
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const TokenModulation& by, const Rows& rows, double eps,
+                            at::ScalarType out) {
+    context->save_for_backward({x, by.scale});
+    context->saved_data["base"] = by.base;
     context->saved_data["eps"] = eps;
-    at::Tensor y = at::empty_like(x);
-    const Launch launch(x);
-    fused::RmsNorm(ValuesOf(x), ValuesOf(weight), ResultsOf(y), RowsOf(x), static_cast<float>(eps),
-                   launch.stream);
-    return y;
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor dy = gradients[0].to(saved[0].scalar_type()).contiguous();
-    at::Tensor dx = at::empty_like(saved[0]);
-    const Launch launch(dx);
-    RmsNormGradient(ValuesOf(saved[0]), ValuesOf(saved[1]), ValuesOf(dy), ResultsOf(dx), RowsOf(dx),
-                    static_cast<float>(context->saved_data["eps"].toDouble()), launch.stream);
-    return {dx, {}, {}};
-  }
-  static Rows RowsOf(const at::Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
-};
-
-struct NormModulateFunction : torch::autograd::Function<NormModulateFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& scale,
-                            const at::Tensor& shift, double eps, at::ScalarType out) {
-    context->save_for_backward({x, scale});
-    context->saved_data["eps"] = eps;
+    context->saved_data["per_sample"] = rows.per_sample;
+    context->saved_data["stride"] = rows.stride;
     at::Tensor y = at::empty(x.sizes(), x.options().dtype(out));
     const Launch launch(x);
-    Rows rows = TokenRows(x, scale);
-    fused::NormModulate(x.const_data_ptr<float>(), ValuesOf(scale), ValuesOf(shift), ResultsOf(y),
-                        rows, static_cast<float>(eps), launch.stream);
+    fused::NormModulate(ValuesOf(x), ModulationOf(by.scale, by.shift, by.base), ResultsOf(y), rows,
+                        static_cast<float>(eps), launch.stream);
     return y;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    auto& data = context->saved_data;
     const at::Tensor dy = gradients[0].contiguous();
-    at::Tensor dx = at::empty_like(saved[0]);
+    at::Tensor dx = at::empty_like(x);
+    const Rows rows = {x.size(0) * x.size(1), x.size(2), data["per_sample"].toInt(),
+                       data["stride"].toInt()};
     const Launch launch(dx);
-    NormModulateGradient(saved[0].const_data_ptr<float>(), ValuesOf(saved[1]), ValuesOf(dy),
-                         dx.mutable_data_ptr<float>(), TokenRows(dx, saved[1]),
-                         static_cast<float>(context->saved_data["eps"].toDouble()), launch.stream);
+    NormModulateGradient(ValuesOf(x), ModulationOf(saved[1], {}, data["base"].toDouble()),
+                         ValuesOf(dy), ResultsOf(dx), rows,
+                         static_cast<float>(data["eps"].toDouble()), launch.stream);
     return {dx, {}, {}, {}, {}};
   }
 };
 
-struct AddGatedFunction : torch::autograd::Function<AddGatedFunction> {
+struct GateTokensFunction : torch::autograd::Function<GateTokensFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gate,
-                            const at::Tensor& y) {
+                            const at::Tensor& y, const Rows& rows, at::ScalarType out) {
     context->save_for_backward({gate});
-    context->saved_data["type"] = y.scalar_type();
-    at::Tensor sum = at::empty_like(x);
+    context->saved_data["of_x"] = x.scalar_type();
+    context->saved_data["of_y"] = y.scalar_type();
+    context->saved_data["per_sample"] = rows.per_sample;
+    context->saved_data["stride"] = rows.stride;
+    at::Tensor sum = at::empty(x.sizes(), x.options().dtype(out));
     const Launch launch(x);
-    fused::AddGated(x.const_data_ptr<float>(), ValuesOf(gate), ValuesOf(y),
-                    sum.mutable_data_ptr<float>(), TokenRows(x, gate), launch.stream);
+    fused::AddGated(ValuesOf(x), ValuesOf(gate), ValuesOf(y), ResultsOf(sum), rows, launch.stream);
     return sum;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const at::Tensor gate = context->get_saved_variables()[0];
+    auto& data = context->saved_data;
     const at::Tensor dsum = gradients[0].contiguous();
-    at::Tensor dy =
-        at::empty(dsum.sizes(), dsum.options().dtype(context->saved_data["type"].toScalarType()));
-    const Launch launch(dy);
-    AddGatedGradient(ValuesOf(gate), dsum.const_data_ptr<float>(), ResultsOf(dy),
-                     TokenRows(dsum, gate), launch.stream);
-    return {gradients[0], {}, dy};
+    at::Tensor dx, dy;
+    if (context->needs_input_grad(0)) dx = gradients[0].to(data["of_x"].toScalarType());
+    if (context->needs_input_grad(2)) {
+      dy = at::empty(dsum.sizes(), dsum.options().dtype(data["of_y"].toScalarType()));
+      const Rows rows = {dsum.size(0) * dsum.size(1), dsum.size(2), data["per_sample"].toInt(),
+                         data["stride"].toInt()};
+      const Launch launch(dy);
+      AddGatedGradient(ValuesOf(gate), ValuesOf(dsum), ResultsOf(dy), rows, launch.stream);
+    }
+    return {dx, {}, dy, {}, {}};
   }
 };
 
+bool IsExact(const at::Tensor& x) {
+  return x.is_cuda() && x.dim() == 3 && x.scalar_type() == at::kFloat;
+}
+bool IsPerSample(const at::Tensor& condition) { return condition.dim() == 2; }
+
 }  // namespace
 
-std::optional<at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (!KernelFits(x) || !KernelFits(weight) || Trains(weight) || !x.is_contiguous() ||
-      !weight.is_contiguous() || x.numel() == 0 || !TakesHeads(TypeOf(x), x.size(-1))) {
+std::optional<at::Tensor> NormTokens(const at::Tensor& tokens, const TokenModulation& by,
+                                     double eps, at::ScalarType out) {
+  const at::Tensor x = tokens.contiguous();
+  if (!FitsTokens(x) || !IsElement(out)) return std::nullopt;
+  std::optional<Rows> rows;
+  for (const at::Tensor& condition : {by.scale, by.shift}) {
+    if (!condition.defined()) continue;
+    const std::optional<Rows> under = RowsUnder(condition, x);
+    if (!under.has_value() || Trains(condition)) return std::nullopt;
+    if (rows && (rows->stride != under->stride || rows->per_sample != under->per_sample)) {
+      return std::nullopt;
+    }
+    rows = under;
+  }
+  if (by.scale.defined() && by.shift.defined() &&
+      by.scale.scalar_type() != by.shift.scalar_type()) {
     return std::nullopt;
   }
-  return FusedRmsNormFunction::apply(x, weight, eps);
+  if (!rows) rows = RowsUnder({}, x);
+  return NormTokensFunction::apply(x, by, *rows, eps, out);
+}
+
+// Where residuals are not side by side at first, they are from here on.
+std::optional<at::Tensor> GateTokens(const at::Tensor& residuals, const at::Tensor& gate,
+                                     const at::Tensor& summand, at::ScalarType out) {
+  const at::Tensor x = residuals.contiguous(), y = summand.contiguous();
+  if (!FitsTokens(x) || !KernelFits(y) || y.sizes() != x.sizes() || !IsElement(out) ||
+      Trains(gate)) {
+    return std::nullopt;
+  }
+  const std::optional<Rows> rows = RowsUnder(gate, x);
+  if (!rows || !gate.defined()) return std::nullopt;
+  return GateTokensFunction::apply(x, gate, y, *rows, out);
 }
 
 std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& scale,
                                        const at::Tensor& shift, double eps, at::ScalarType out) {
-  if (!FitsTokens(x) || !FitsCondition(scale, x) || !FitsCondition(shift, x) ||
-      scale.scalar_type() != shift.scalar_type() || scale.stride(0) != shift.stride(0) ||
-      Trains(scale) || Trains(shift) || (out != at::kFloat && out != at::kBFloat16)) {
-    return std::nullopt;
-  }
-  return NormModulateFunction::apply(x, scale, shift, eps, out);
+  if (!IsExact(x) || !IsPerSample(scale) || !IsPerSample(shift)) return std::nullopt;
+  return NormTokens(x, {scale.unsqueeze(1), shift.unsqueeze(1)}, eps, out);
 }
 
 std::optional<at::Tensor> AddGated(const at::Tensor& x, const at::Tensor& gate,
                                    const at::Tensor& y) {
-  if (!FitsTokens(x) || !FitsCondition(gate, x) || !KernelFits(y) || y.sizes() != x.sizes() ||
-      !y.is_contiguous() || Trains(gate)) {
-    return std::nullopt;
-  }
-  return AddGatedFunction::apply(x, gate, y);
+  if (!IsExact(x) || !IsPerSample(gate) || !y.is_contiguous()) return std::nullopt;
+  return GateTokens(x, gate.unsqueeze(1), y, at::kFloat);
 }
 
 #else
 
-std::optional<at::Tensor> RmsNorm(const at::Tensor&, const at::Tensor&, double) {
-  return std::nullopt;
-}
 std::optional<at::Tensor> NormModulate(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                        double, at::ScalarType) {
   return std::nullopt;
 }
 std::optional<at::Tensor> AddGated(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  return std::nullopt;
+}
+std::optional<at::Tensor> NormTokens(const at::Tensor&, const TokenModulation&, double,
+                                     at::ScalarType) {
+  return std::nullopt;
+}
+std::optional<at::Tensor> GateTokens(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                     at::ScalarType) {
   return std::nullopt;
 }
 

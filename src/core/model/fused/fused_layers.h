@@ -24,4 +24,19 @@ std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& sc
 std::optional<at::Tensor> AddGated(const at::Tensor& x, const at::Tensor& gate,
                                    const at::Tensor& y);
 
+// Tokens x [B, T, D], float32 or bfloat16, under conditions that broadcast to them: of one value a
+// column, a sample or a token ([D], [B, 1, D], [B, T, D]). Undefined conditions are 0.
+
+// (x - mean(x)) / sqrt(var(x) + eps) (base + scale) + shift over the width, in the type `out`.
+struct TokenModulation {
+  at::Tensor scale, shift;
+  double base = 1;
+};
+std::optional<at::Tensor> NormTokens(const at::Tensor& x, const TokenModulation& by, double eps,
+                                     at::ScalarType out);
+
+// x + gate y, in the type `out`.
+std::optional<at::Tensor> GateTokens(const at::Tensor& x, const at::Tensor& gate,
+                                     const at::Tensor& y, at::ScalarType out);
+
 }  // namespace oxbow::model::fused
