@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
+
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph.h"
 #include "core/model/exported_graph/interpreter.h"
@@ -64,14 +66,39 @@ class ExportedGpuTest : public ExportedGolden {
 
 TEST_P(ExportedGpuTest, VelocitiesAndGradientsOfAdaptersAreThoseOfTheCpu) {
   for (const bool recompute : {false, true}) {
-    for (const auto& [compute, tolerance] :
-         {std::pair(at::kFloat, kExactTolerance), {at::kBFloat16, kShortTolerance}}) {
-      const Result wanted = On(at::kCPU, at::kFloat, recompute);
-      const Result ours = On(gpu_, compute, recompute);
-      ExpectNear("v", ours.v, wanted.v, tolerance);
-      ExpectNear("gradient", ours.gradient, wanted.gradient, 3 * tolerance);
-    }
+    const Result wanted = On(at::kCPU, at::kFloat, recompute);
+    const Result ours = On(gpu_, at::kFloat, recompute);
+    ExpectNear("v", ours.v, wanted.v, kExactTolerance);
+    ExpectNear("gradient", ours.gradient, wanted.gradient, 2 * kExactTolerance);
+    ExpectNear("v", On(gpu_, at::kBFloat16, recompute).v, wanted.v, kShortTolerance);
   }
+}
+
+// Gradients in bfloat16 have no bound of their own here: a norm over as few as 4 values makes much
+// of a rounding, and plain operators lose 1 to 130 % of a gradient.
+TEST_P(ExportedGpuTest, RoundsNoMoreThanPlainOperatorsOfTheCpu) {
+  constexpr int kSamples = 8;
+  // Other places of roundings change one sample's error up to twofold, and the geometric mean of
+  // eight by a third.
+  constexpr double kFactor = 1.5;
+  double v = 0, gradient = 0;
+  ExportedCase& golden = cases_.at(0);
+  for (int i = 0; i < kSamples; ++i) {
+    at::manual_seed(i);
+    golden.x = at::randn_like(golden.x);
+    golden.direction = at::randn_like(golden.direction);
+    const bool recompute = i % 2 == 1;
+    const Result exact = On(at::kCPU, at::kFloat, recompute);
+    const Result plain = On(at::kCPU, at::kBFloat16, recompute);
+    const Result ours = On(gpu_, at::kBFloat16, recompute);
+    const auto times = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& wanted) {
+      return std::log(RelativeDistance(a, wanted) / RelativeDistance(b, wanted)) / kSamples;
+    };
+    v += times(ours.v, plain.v, exact.v);
+    gradient += times(ours.gradient, plain.gradient, exact.gradient);
+  }
+  EXPECT_LE(std::exp(v), kFactor);
+  EXPECT_LE(std::exp(gradient), kFactor);
 }
 
 TEST_P(ExportedGpuTest, FusedKernelsComputeWhatTheNodesDo) {
