@@ -4,7 +4,11 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
+
 #include "core/model/exported_graph/exported_transformer.h"
+#include "core/model/exported_graph/fused_call.h"
+#include "core/model/exported_graph/fusions.h"
 #include "core/model/exported_graph/graph.h"
 #include "core/model/exported_graph/interpreter.h"
 #include "core/model/fused/fused_layers.h"
@@ -64,14 +68,39 @@ class ExportedGpuTest : public ExportedGolden {
 
 TEST_P(ExportedGpuTest, VelocitiesAndGradientsOfAdaptersAreThoseOfTheCpu) {
   for (const bool recompute : {false, true}) {
-    for (const auto& [compute, tolerance] :
-         {std::pair(at::kFloat, kExactTolerance), {at::kBFloat16, kShortTolerance}}) {
-      const Result wanted = On(at::kCPU, at::kFloat, recompute);
-      const Result ours = On(gpu_, compute, recompute);
-      ExpectNear("v", ours.v, wanted.v, tolerance);
-      ExpectNear("gradient", ours.gradient, wanted.gradient, 3 * tolerance);
-    }
+    const Result wanted = On(at::kCPU, at::kFloat, recompute);
+    const Result ours = On(gpu_, at::kFloat, recompute);
+    ExpectNear("v", ours.v, wanted.v, kExactTolerance);
+    ExpectNear("gradient", ours.gradient, wanted.gradient, 2 * kExactTolerance);
+    ExpectNear("v", On(gpu_, at::kBFloat16, recompute).v, wanted.v, kShortTolerance);
   }
+}
+
+// Gradients in bfloat16 have no bound of their own here: a norm over as few as 4 values makes much
+// of a rounding, and plain operators lose 1 to 130 % of a gradient.
+TEST_P(ExportedGpuTest, RoundsNoMoreThanPlainOperatorsOfTheCpu) {
+  constexpr int kSamples = 8;
+  // Other places of roundings change one sample's error up to twofold, and the geometric mean of
+  // eight by a third.
+  constexpr double kFactor = 1.5;
+  double v = 0, gradient = 0;
+  ExportedCase& golden = cases_.at(0);
+  for (int i = 0; i < kSamples; ++i) {
+    at::manual_seed(i);
+    golden.x = at::randn_like(golden.x);
+    golden.direction = at::randn_like(golden.direction);
+    const bool recompute = i % 2 == 1;
+    const Result exact = On(at::kCPU, at::kFloat, recompute);
+    const Result plain = On(at::kCPU, at::kBFloat16, recompute);
+    const Result ours = On(gpu_, at::kBFloat16, recompute);
+    const auto times = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& wanted) {
+      return std::log(RelativeDistance(a, wanted) / RelativeDistance(b, wanted)) / kSamples;
+    };
+    v += times(ours.v, plain.v, exact.v);
+    gradient += times(ours.gradient, plain.gradient, exact.gradient);
+  }
+  EXPECT_LE(std::exp(v), kFactor);
+  EXPECT_LE(std::exp(gradient), kFactor);
 }
 
 TEST_P(ExportedGpuTest, FusedKernelsComputeWhatTheNodesDo) {
@@ -137,6 +166,102 @@ TEST(WrongFusionGpuTest, RunsItsNodesInstead) {
   };
   EXPECT_EQ(run({3, 8}), 0u);
   EXPECT_EQ(run({8}), 1u);
+}
+
+struct PartOfHeads {
+  std::vector<int64_t> sizes, angles;  // No angles: by the table of the first part, or not turned.
+  std::vector<int64_t> split;          // Then the norm is of whole tokens.
+};
+struct FormOfHeads {
+  std::vector<PartOfHeads> parts;
+  bool real = false, joint = false;
+};
+
+// A fusion of such parts, its values, and what it is to make of them.
+class HeadsCase {
+ public:
+  HeadsCase(const FormOfHeads& form, at::Device gpu) : gpu_(gpu) {
+    fusion_.kind = FusionKind::kHeads;
+    fusion_.x = 0;
+    exported::HeadSlots slots{.norm = true, .eps = 1e-6, .joint = form.joint};
+    at::Tensor table;
+    int64_t from = 0;
+    std::vector<at::Tensor> made;
+    for (const PartOfHeads& part : form.parts) {
+      sources_.push_back(at::randn(part.sizes).to(gpu_).requires_grad_());
+      const at::Tensor weight = at::randn({part.sizes.back()});
+      slots.x = Keep(sources_.back());
+      slots.weight = Keep(weight);
+      slots.split = part.split;
+      slots.whole = !part.split.empty();
+      if (!part.angles.empty()) {
+        table = at::randn(part.angles);
+        const auto wide = [](const at::Tensor& of) { return of.repeat_interleave(2, -1); };
+        slots.cos = Keep(form.real ? wide(at::cos(table)) : at::polar(at::ones_like(table), table));
+        if (form.real) slots.sin = Keep(wide(at::sin(table)));
+      } else if (!form.joint) {
+        slots.cos = slots.sin = exported::kNoSlot;
+      }
+      fusion_.parts.push_back(slots);
+      at::Tensor heads = Normal(sources_.back(), weight);
+      if (slots.whole) heads = heads.unflatten(2, part.split);
+      const at::Tensor of = form.joint ? table.narrow(1, from, part.sizes[1]) : table;
+      made.push_back(slots.cos == exported::kNoSlot ? heads : Turned(heads, of));
+      from += part.sizes[1];
+    }
+    wanted_ = at::cat(made, 1);
+  }
+
+  void Check() const {
+    const auto ours = exported::RunFused(fusion_, [&](exported::Slot slot) {
+      return slot == exported::kNoSlot ? at::Tensor() : values_[exported::Index(slot)];
+    });
+    ASSERT_TRUE(ours.has_value());
+    ExpectNear("heads", *ours, wanted_, 2e-6);
+    const at::Tensor dy = at::randn(wanted_.sizes());
+    const auto dx = torch::autograd::grad({*ours}, sources_, {dy.to(gpu_)});
+    const auto exact = torch::autograd::grad({wanted_}, sources_, {dy.to(at::kDouble)});
+    for (size_t i = 0; i < dx.size(); ++i) ExpectNear("dx", dx[i], exact[i], 2e-6);
+  }
+
+ private:
+  static at::Tensor Normal(const at::Tensor& x, const at::Tensor& weight) {
+    const at::Tensor exact = x.cpu().to(at::kDouble);
+    return exact * at::rsqrt(exact.square().mean(-1, true) + 1e-6) * weight.to(at::kDouble);
+  }
+  static at::Tensor Turned(const at::Tensor& heads, const at::Tensor& angles) {
+    const at::Tensor exact = angles.to(at::kDouble);
+    const at::Tensor turn = at::polar(at::ones_like(exact), exact);
+    return at::view_as_real(at::view_as_complex(heads.unflatten(-1, {-1, 2})) * turn).flatten(-2);
+  }
+  exported::Slot Keep(const at::Tensor& value) {
+    values_.push_back(value.to(gpu_));
+    return static_cast<exported::Slot>(values_.size() - 1);
+  }
+
+  const at::Device gpu_;
+  exported::Fusion fusion_;
+  std::vector<at::Tensor> values_, sources_;
+  at::Tensor wanted_;  // In float64, on the CPU.
+};
+
+// Parts as networks have them: tables for all samples or for each one, of one part or of all, and
+// parts that nothing turns.
+TEST(FusedHeadsGpuTest, AnglesOfEveryShapeTurnTheirParts) {
+  if (GpuCount() == 0 || !fused::HasKernels()) GTEST_SKIP() << "no GPU, or no kernels";
+  const std::vector<FormOfHeads> forms = {
+      {.parts = {{{2, 24, 32}, {1, 24, 1, 8}, {2, -1}}}},
+      {.parts = {{{2, 7, 2, 16}, {7, 1, 8}, {}}, {{2, 24, 2, 16}, {24, 1, 8}, {}}}},
+      {.parts = {{{2, 32, 2, 16}, {2, 32, 1, 8}, {}}}},
+      {.parts = {{{2, 24, 2, 16}, {1, 24, 1, 8}, {}}, {{2, 7, 2, 16}, {}, {}}}, .real = true},
+      {.parts = {{{2, 7, 2, 16}, {1, 31, 1, 8}, {}}, {{2, 24, 2, 16}, {}, {}}},
+       .real = true,
+       .joint = true}};
+  at::manual_seed(7);
+  for (size_t i = 0; i < forms.size(); ++i) {
+    SCOPED_TRACE(i);
+    HeadsCase(forms[i], at::Device(at::kCUDA, 0)).Check();
+  }
 }
 
 // Any rows, widths and layouts, against float64.
