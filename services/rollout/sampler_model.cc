@@ -163,7 +163,8 @@ absl::Status SamplerModel::Make(weights::VerifiedSnapshot& snapshot) {
   OXBOW_RETURN_IF_ERROR(CheckBase(snapshot, *spec_.architecture));
   FrozenPlaces places(snapshot, place_);
   std::shared_ptr<model::GraphRecorder> graphs;
-  if (spec_.graphs && !spec_.weights_on_host) {
+  const bool records = !spec_.graphs_optional || model::CheckGraphs(spec_.device).ok();
+  if (spec_.graphs && records && !spec_.weights_on_host) {
     graphs = model::MakeCudaGraphRecorder(spec_.device);
     graphs->optional = spec_.graphs_optional;
   }

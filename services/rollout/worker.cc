@@ -29,12 +29,10 @@ bool IsFinalStatus(const absl::Status& status) {
          IsDeviceError(status);
 }
 
-// Whether passes are recorded on this worker's device.
-absl::Status SettleGraphs(RunSpec& spec) {
-  if (!spec.graphs || spec.weights_on_host) return absl::OkStatus();
-  const absl::Status possible = model::CheckGraphs(spec.device);
-  spec.graphs = possible.ok();
-  return spec.graphs_optional ? absl::OkStatus() : possible;
+// Recorded passes that the run asks for need a device that records.
+absl::Status CheckRecording(const RunSpec& spec) {
+  const bool asked = spec.graphs && !spec.graphs_optional && !spec.weights_on_host;
+  return asked ? model::CheckGraphs(spec.device) : absl::OkStatus();
 }
 
 }  // namespace
@@ -117,7 +115,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   spec.weights_on_host = options_.offload_weights;
   // The learner's attention, too: another kernel rounds otherwise.
   if (registration.config().run().deterministic()) model::UseDeterministicAlgorithms(spec.device);
-  OXBOW_RETURN_IF_ERROR(SettleGraphs(spec));
+  OXBOW_RETURN_IF_ERROR(CheckRecording(spec));
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
       reward::RewardClient::Connect(
