@@ -37,7 +37,7 @@ constexpr double kTolerance = 0.03;
 constexpr double kPlanTolerance = 0.15;
 constexpr double kPlanToleranceOfDecoding = 0.05;
 // Where neither trained nor frozen weights are on the GPU, nearly all is activations.
-constexpr double kPlanToleranceOfActivations = 0.4;
+constexpr double kPlanToleranceOfActivations = 0.45;
 constexpr const char* kHeader =
     "| case | held GB | peak GB | traffic GB | TFLOP | kernels | host MB | waits | validate GB |\n"
     "|---|---|---|---|---|---|---|---|---|";
