@@ -32,7 +32,7 @@ struct LoadedModel {
   std::vector<int64_t> latent_shape;    // [C, H, W] or [C, F, H, W]
   io::PipelineSchedule schedule;        // With sampling.shift, if it is set. See ResolveSampling.
   double guidance = 1;                  // In the usual formula; io::GuidanceScale.
-  double embedded_guidance = 0;         // Resolved; see embedded_guidance.h.
+  double embedded_guidance = 0;         // Resolved; see model_facts.h.
   io::DiffusersComponents components;
   model::LatentFactors factors;  // The decoder's.
   std::unique_ptr<io::EncodedPrompts> prompts;

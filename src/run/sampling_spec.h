@@ -30,7 +30,7 @@ flow::SplitTree SplitTreeOf(const v1::SamplingConfig& config);
 
 // How a run samples. The spec's flags are the steps that some learner step takes stochastically.
 // kInvalidArgument names a setting that is unspecified or out of range. Requires a resolved
-// config, see ResolveSampling, and a resolved sampling.embedded_guidance (run/embedded_guidance.h).
+// config, see ResolveSampling, and a resolved sampling.embedded_guidance (run/model_facts.h).
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);
 
 // The run's sampling with the size of evaluation's pictures, eval.height and eval.width. As the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""starts.jsonl: one line for each start of a run, as `oxbow train` writes it (src/run/start_record.h)."""
+"""starts.jsonl: one line for each start of a run, as `oxbow train` writes it (src/run/run_record.h)."""
 from __future__ import annotations
 
 import json

@@ -28,10 +28,10 @@ inline constexpr char kOwedWeights[] = "owed_evaluation.safetensors";
 struct RunState {
   uint64_t committed_steps = 0;
   uint64_t policy_version = 0;
-  uint64_t epoch = 0;         // Epoch that wrote the checkpoint.
-  std::string run_uid;        // The run's (run/run_uid.h); empty in checkpoints of older versions.
-  PromptPosition prompts;     // Position before the plan of step `committed_steps`.
-  std::string config_sha256;  // Hash of the config values that must not change over a resume.
+  uint64_t epoch = 0;      // Epoch that wrote the checkpoint.
+  std::string run_uid;     // The run's (run/run_record.h); empty in checkpoints of older versions.
+  PromptPosition prompts;  // Position before the plan of step `committed_steps`.
+  std::string config_sha256;      // Hash of the config values that must not change over a resume.
   std::string buffer_checkpoint;  // Name in the replay buffer; empty: none.
   double wall_seconds = 0;
   replay::ReuseState reuse;  // Knowledge of the fresh groups so far,
