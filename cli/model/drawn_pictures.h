@@ -30,7 +30,7 @@ struct DrawingOptions {
   uint32_t steps = 0;
   std::string solver;                   // euler, dpmpp_2m or dpmpp_heun.
   std::optional<double> guidance = {};  // sampling.guidance.
-  double embedded_guidance = 0;         // See run/embedded_guidance.h.
+  double embedded_guidance = 0;         // See run/model_facts.h.
   uint64_t seed = 0;
   std::string negative_prompt;
   std::string prompts_cache;  // Directory of encoded prompts; empty: the run's, of a model none.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `oxbow validate`: the work and needs of a run before it starts: batch arithmetic, which steps are
-// kept, memory. Pure.
+// kept, memory. The functions below are pure.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The owner of a replay store, and the calls that may change it. Pure rules.
 //
-// A store belongs to one run, named by its uid (run/run_uid.h), and is one shard of it. A run's
+// A store belongs to one run, named by its uid (run/run_record.h), and is one shard of it. A run's
 // learner counts its starts as epochs: the newest start fences those before it. A store that nobody
 // owns yet takes any caller; the first one that names a run owns it.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call of RewardClient::Score: what is asked, how it travels, and what is answered so far.
+// One call of RewardClient::ScoreMedia: what is asked, how it travels, and what is answered so far.
 #pragma once
 
 #include <cstddef>

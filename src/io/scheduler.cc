@@ -102,8 +102,6 @@ std::string ShownValue(const Json& value) {
   return value.is_primitive() ? value.dump(-1, ' ', true) : value.type_name();
 }
 
-using Json = nlohmann::json;
-
 constexpr double kNumberMax = 1e9;
 constexpr char kShiftTerminal[] = "shift_terminal";
 

@@ -174,8 +174,6 @@ absl::Status ReadListed(const Json& json, TokenizerSettings& settings) {
   return absl::OkStatus();
 }
 
-using Json = nlohmann::json;
-
 constexpr uint64_t kTokenizerJsonBytesMax = 256 << 20;
 constexpr int kTokenizerDepthMax = 64;  // A wrong value is shown, written by recursion.
 

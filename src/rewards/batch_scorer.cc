@@ -49,7 +49,6 @@ std::vector<double> ClipScorer::Cosines(const std::vector<std::string>& texts,
   return {values, values + cosines.numel()};
 }
 
-using reward::Item;
 using reward::Score;
 
 std::vector<absl::StatusOr<Score>> BatchScorer::ScoreBatch(absl::Span<const Item> items) {

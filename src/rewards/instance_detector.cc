@@ -55,8 +55,6 @@ Mask MaskOf(const at::Tensor& logits, const DetectorSizes& sizes) {
   return mask;
 }
 
-using reward::ImageSize;
-
 constexpr char kDetectorClass[] = "Mask2Former";
 constexpr int kMultiple = 32;
 constexpr double kMean[] = {123.675, 116.28, 103.53};

@@ -15,7 +15,7 @@
 namespace oxbow::telemetry {
 namespace {
 
-// The payloads of the records of an event file (io/tensorboard/record.h).
+// The payloads of the records of an event file (io/tensorboard/event_writer.h).
 std::vector<std::string> RecordsIn(const std::string& file) {
   std::vector<std::string> payloads;
   size_t at = 0;

@@ -66,7 +66,7 @@ struct PolicyOptions {
   bool merged = false;
   double guidance = 1;    // Above 1 every network is guided; see velocity_model.h.
   Conditioning negative;  // Rows of one; with guidance.
-  // The scale that the network takes as an input; see run/embedded_guidance.h.
+  // The scale that the network takes as an input; see run/model_facts.h.
   double embedded_guidance = 0;
   bool whole_timesteps = false;  // For every network; see velocity_model.h.
   int64_t rows_per_forward = 0;  // Rows of a network at a time, without gradients; 0: all.
