@@ -132,6 +132,7 @@ absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
   std::vector<rl::Group> groups;
   for (size_t i = 0; i < sampled.size(); ++i) {
     const v1::Prompt& prompt = plan.groups[i].prompt;
+    rollout::CompareSamples(loop.spec.duplicate_radius, sampled[i]);
     OXBOW_RETURN_IF_ERROR(loop.Score(prompt, sampled[i]));
     // A copy made with gradients enabled: tensors made during sampling cannot be saved for a
     // backward pass.

@@ -114,7 +114,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   spec.device = options_.device;
   spec.weights_on_host = options_.offload_weights;
   // The learner's attention, too: another kernel rounds otherwise.
-  if (registration.config().run().deterministic()) model::UseDeterministicAlgorithms(spec.device);
+  model::UseDeterministicAlgorithms(spec.device, registration.config().run().deterministic());
   OXBOW_RETURN_IF_ERROR(CheckRecording(spec));
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,

@@ -50,11 +50,11 @@ std::string MissingKernelsText(at::Device device) {
          "tools/install_deps.sh --cuda brings nvcc, then build it again";
 }
 
-void UseDeterministicAlgorithms(at::Device device) {
+void UseDeterministicAlgorithms(at::Device device, bool on) {
   if (device.is_cpu()) return;
-  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // Else products throw.
+  if (on) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // Else products throw.
   at::Context& context = at::globalContext();
-  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicAlgorithms(on, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(false);  // Nothing reads such memory.
 }
 

@@ -26,8 +26,9 @@ std::string MissingKernelsText(at::Device device);
 
 // From here on this process computes the same bits on a GPU each time: backward passes add in a
 // fixed order, and attention takes flash kernels, since those of cuDNN do not. An operator without
-// such an algorithm throws. Nothing changes for a CPU. Call it before the GPU is used.
-void UseDeterministicAlgorithms(at::Device device);
+// such an algorithm throws. Nothing changes for a CPU. Call it before the GPU is used. Not `on`:
+// the fastest algorithms again.
+void UseDeterministicAlgorithms(at::Device device, bool on = true);
 
 // Products in a shorter type than their operands': at::autocast for one scope and this thread.
 // Matrix products and attention are computed in `dtype`, norms and sums in float32, as PyTorch's

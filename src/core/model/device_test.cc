@@ -46,7 +46,8 @@ TEST(DeviceTest, DeterministicAlgorithmsAreAskedForOnAGpuAlone) {
   EXPECT_TRUE(context.deterministicAlgorithms());
   EXPECT_FALSE(context.deterministicAlgorithmsWarnOnly()) << "attention would add in any order";
   EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
-  context.setDeterministicAlgorithms(false, false);
+  UseDeterministicAlgorithms(at::kCUDA, false);
+  EXPECT_FALSE(context.deterministicAlgorithms()) << "a worker that serves another run";
   ::unsetenv("CUBLAS_WORKSPACE_CONFIG");
 }
 
