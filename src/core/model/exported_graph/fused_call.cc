@@ -154,9 +154,10 @@ bool Agree(const at::Tensor& fused, const at::Tensor& plain, at::ScalarType shor
 bool FusionVerdicts::Fits(size_t fusion, const std::vector<int64_t>& signature,
                           const std::function<bool()>& judge) {
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = verdicts_.try_emplace({fusion, signature}, false);
-  if (is_new) found->second = judge();
-  return found->second;
+  const std::pair key(fusion, signature);
+  const auto found = verdicts_.find(key);
+  if (found != verdicts_.end()) return found->second;
+  return verdicts_.emplace(key, judge()).first->second;  // One that throws is judged again.
 }
 
 size_t FusionVerdicts::CountForTest(bool fits) const {

@@ -156,9 +156,10 @@ class HeadFinder {
       const auto complex = links_.MakerOf(SlotOf(links_.node(*mul), of), "aten::view_as_complex");
       if (!complex) continue;
       const Slot pairs = SlotOf(links_.node(*complex), "self");
-      chain_.nodes.insert({*flat, *real, *mul, *complex});
       const Slot h = Unpaired(pairs);
-      if (h != kNoSlot) part.cos = SlotOf(links_.node(*mul), by);
+      if (h == kNoSlot) continue;
+      chain_.nodes.insert({*flat, *real, *mul, *complex});
+      part.cos = SlotOf(links_.node(*mul), by);
       return h;
     }
     return kNoSlot;

@@ -37,7 +37,7 @@ bool PassRounded(const GraphNode& cast, SlotValues& values) {
   const c10::IValue& value = values[Index(SlotOf(cast, "self"))];
   if (!value.isTensor()) return false;
   const at::Tensor& tensor = value.toTensor();
-  if (!at::isReducedFloatingType(tensor.scalar_type()) ||
+  if (!tensor.is_cuda() || !at::isReducedFloatingType(tensor.scalar_type()) ||
       tensor.scalar_type() != OperandType(tensor)) {
     return false;
   }
@@ -147,8 +147,8 @@ void Interpreter::RunNode(size_t node, SlotValues& values) const {
     at::Tensor input = values[Index(layer.input)].toTensor();
     if (float32) {
       input = input.to(at::kFloat);
-    } else if (execution_.compute != at::kFloat && !exact.has_value()) {
-      // Once for all that read it.
+    } else if (execution_.compute != at::kFloat && !exact.has_value() && input.is_cuda()) {
+      // Once for all that read it. A CPU keeps the bits of a cast each, whose gradients are exact.
       input = AsOperand(input);
       if (program_->operands[Index(layer.input)]) values[Index(layer.input)] = input;
     }

@@ -14,7 +14,7 @@ constexpr int kPack = 8;       // Neighbouring values that a thread holds.
 constexpr int kPacksMax = 8;   // So many times, of a wide row.
 constexpr int kPacksFew = 4;
 constexpr int kShortMax = kWarp * kPack;
-constexpr int64_t kRowsMax = int64_t{1} << 31;
+constexpr int64_t kRowsMax = int64_t{1} << 24;  // With their lanes they fit 32 bits.
 
 struct Place {
   unsigned sample, token, head;
