@@ -64,6 +64,8 @@ void SetAside(const fs::path& directory, uint64_t committed_steps) {
   const std::string name = learner::CheckpointName(committed_steps);
   std::error_code error;  // Then the next start says what is wrong.
   fs::rename(directory / name, directory / absl::StrCat("damaged_", name), error);
+  // It was the only one, and the run may begin again.
+  if (!NewestCheckpoint(directory)) fs::remove(directory.parent_path() / "trained_to", error);
 }
 
 }  // namespace oxbow::chaos

@@ -21,7 +21,8 @@ absl::StatusOr<uint64_t> FlipBit(const std::filesystem::path& directory, bool od
 // Makes the weights longer than 4 GiB by a hole.
 absl::StatusOr<uint64_t> GrowBeyond4Gib(const std::filesystem::path& directory);
 
-// The operator's step after "every checkpoint is damaged": sets that checkpoint aside.
+// The operator's step after "every checkpoint is damaged": sets that checkpoint aside. A run that
+// has no other begins again.
 void SetAside(const std::filesystem::path& directory, uint64_t committed_steps);
 
 }  // namespace oxbow::chaos

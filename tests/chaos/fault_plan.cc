@@ -86,6 +86,7 @@ bool IsMoment(FaultKind kind) {
 }
 
 constexpr int kBufferClass = 3;
+constexpr int kDiskClass = 4;
 constexpr int kWorkersOfHarness = 9;
 
 // The class of things that a fault takes hold of. Two faults of one class do not overlap: what one
@@ -127,7 +128,7 @@ int ClassOf(FaultKind kind) {
     case FaultKind::kRunDiskFullForLong:
     case FaultKind::kRunDiskErrors:
     case FaultKind::kRunDiskStale:
-      return 4;
+      return kDiskClass;
     case FaultKind::kClockForward:
     case FaultKind::kClockBack:
       return 5;
@@ -225,9 +226,10 @@ Fault DrawOfAllKinds(RandomStream& random) {
 bool Fit(const Fault& a, const Fault& b) {
   for (const auto& [one, other] : {std::pair(a.kind, b.kind), std::pair(b.kind, a.kind)}) {
     if (NeedsOwnScorer(one) && ClassOf(other) == ClassOf(one)) return false;  // No such process.
-    // The run goes on at other addresses, which a worker that it did not start does not know.
+    // The run goes on at other addresses, which a worker that it did not start does not know. A
+    // start on a disk that answers with errors ends at once, and is the caller's to repeat.
     if (one == FaultKind::kLostDirectory &&
-        (IsNetwork(other) || ClassOf(other) == kWorkersOfHarness)) {
+        (IsNetwork(other) || ClassOf(other) == kWorkersOfHarness || ClassOf(other) == kDiskClass)) {
       return false;
     }
   }
