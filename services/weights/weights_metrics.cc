@@ -2,7 +2,6 @@
 #include "services/weights/weights_metrics.h"
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "telemetry/metrics.h"
 
@@ -12,13 +11,6 @@ namespace {
 using telemetry::Metric;
 
 const telemetry::Buckets kSeconds = {.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100};
-
-CounterTable Table(prometheus::Registry& registry, const exported::Counter& row, const char* label,
-                   std::initializer_list<const char*> values) {
-  CounterTable table;
-  for (const char* value : values) table[value] = &Metric(registry, row, {{label, value}});
-  return table;
-}
 
 }  // namespace
 
@@ -37,15 +29,14 @@ void EgressCopies::Served(uint64_t bytes) {
 
 BroadcastMetrics::BroadcastMetrics(prometheus::Registry& r)
     : bytes_(Metric(r, exported::kWeightsBroadcastBytesTotal)),
-      rounds_(Table(r, exported::kWeightsBroadcastRoundsTotal, "outcome",
-                    {"whole", "failed", "skipped"})),
+      rounds_(r, exported::kWeightsBroadcastRoundsTotal, "outcome", {"whole", "failed", "skipped"}),
       seconds_(Metric(r, exported::kWeightsBroadcastSeconds, kSeconds)),
       members_(Metric(r, exported::kWeightsBroadcastMembers)),
       groups_failed_(Metric(r, exported::kWeightsBroadcastGroupsFailedTotal)) {}
 
 void BroadcastMetrics::Sent(uint64_t bytes) { bytes_.Increment(static_cast<double>(bytes)); }
 
-void BroadcastMetrics::Round(const std::string& outcome) { rounds_.at(outcome)->Increment(); }
+void BroadcastMetrics::Round(const std::string& outcome) { rounds_.Add(outcome); }
 
 void BroadcastMetrics::Took(absl::Duration took) { seconds_.Observe(absl::ToDoubleSeconds(took)); }
 
@@ -64,10 +55,9 @@ PublishMetrics::PublishMetrics(prometheus::Registry& r)
       egress_copies_(Metric(r, exported::kWeightsEgressCopies)),
       watchers_(Metric(r, exported::kWeightsWatchers)),
       excluded_(Metric(r, exported::kWeightsPeersExcluded)),
-      faults_(Table(r, exported::kWeightsPeerFaultsTotal, "fault", {"corrupt", "silent"})),
-      withheld_(
-          Table(r, exported::kWeightsWithheldTotal, "reason", {"not_finite", "reward_floor"})),
-      reports_(Table(r, exported::kWeightsReportsTotal, "outcome", {"equal", "close", "refused"})),
+      faults_(r, exported::kWeightsPeerFaultsTotal, "fault", {"corrupt", "silent"}),
+      withheld_(r, exported::kWeightsWithheldTotal, "reason", {"not_finite", "reward_floor"}),
+      reports_(r, exported::kWeightsReportsTotal, "outcome", {"equal", "close", "refused"}),
       broadcast_(r) {}
 
 void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held) {
@@ -77,7 +67,7 @@ void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint6
   held_bytes_.Set(static_cast<double>(bytes_held));
 }
 
-void PublishMetrics::Withheld(const std::string& reason) { withheld_.at(reason)->Increment(); }
+void PublishMetrics::Withheld(const std::string& reason) { withheld_.Add(reason); }
 
 void PublishMetrics::Changed(uint64_t bytes) {
   changed_bytes_.Increment(static_cast<double>(bytes));
@@ -98,15 +88,13 @@ void PublishMetrics::WatchersAre(uint64_t watchers, uint64_t excluded) {
   excluded_.Set(static_cast<double>(excluded));
 }
 
-void PublishMetrics::PeerExcluded(bool corrupt) {
-  faults_.at(corrupt ? "corrupt" : "silent")->Increment();
-}
+void PublishMetrics::PeerExcluded(bool corrupt) { faults_.Add(corrupt ? "corrupt" : "silent"); }
 
 void PublishMetrics::WatcherApplied(bool bits_equal) {
-  reports_.at(bits_equal ? "equal" : "close")->Increment();
+  reports_.Add(bits_equal ? "equal" : "close");
 }
 
-void PublishMetrics::WatcherRefused() { reports_.at("refused")->Increment(); }
+void PublishMetrics::WatcherRefused() { reports_.Add("refused"); }
 
 FollowMetrics::FollowMetrics(prometheus::Registry& r)
     : fetch_seconds_(Metric(r, exported::kWeightsFetchSeconds, kSeconds)),
@@ -116,8 +104,8 @@ FollowMetrics::FollowMetrics(prometheus::Registry& r)
       broadcast_bytes_(Metric(r, exported::kWeightsFetchedBytesTotal, {{"source", "broadcast"}})),
       relayed_bytes_(Metric(r, exported::kWeightsRelayedBytesTotal)),
       corrupt_chunks_(Metric(r, exported::kWeightsCorruptChunksTotal)),
-      peers_failed_(
-          Table(r, exported::kWeightsPeerFailuresTotal, "how", {"corrupt", "silent", "lacking"})),
+      peers_failed_(r, exported::kWeightsPeerFailuresTotal, "how",
+                    {"corrupt", "silent", "lacking"}),
       refused_(Metric(r, exported::kWeightsRefusedTotal)),
       announced_version_(Metric(r, exported::kWeightsAnnouncedVersion)),
       applied_version_(Metric(r, exported::kWeightsAppliedVersion)),
@@ -139,7 +127,7 @@ void FollowMetrics::Fetched(absl::Duration took) {
   fetch_seconds_.Observe(absl::ToDoubleSeconds(took));
 }
 
-void FollowMetrics::PeerFailed(const std::string& how) { peers_failed_.at(how)->Increment(); }
+void FollowMetrics::PeerFailed(const std::string& how) { peers_failed_.Add(how); }
 
 void FollowMetrics::Relayed(uint64_t bytes) {
   relayed_bytes_.Increment(static_cast<double>(bytes));

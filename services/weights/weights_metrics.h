@@ -4,11 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "telemetry/metrics.h"
 
 namespace prometheus {
 class Counter;
@@ -20,9 +20,6 @@ class Registry;
 namespace oxbow::weights {
 
 enum class Source { kLearner, kPeer, kBroadcast };  // Where chunks come from.
-
-// The counters of one name, by the value of their label.
-using CounterTable = std::map<std::string, prometheus::Counter*>;
 
 // How often the newest snapshot's bytes were sent.
 class EgressCopies {
@@ -49,7 +46,7 @@ class BroadcastMetrics {
 
  private:
   prometheus::Counter& bytes_;
-  const CounterTable rounds_;
+  const telemetry::Counters rounds_;
   prometheus::Histogram& seconds_;
   prometheus::Gauge& members_;
   prometheus::Counter& groups_failed_;
@@ -81,9 +78,9 @@ class PublishMetrics {
   EgressCopies egress_copies_;
   prometheus::Gauge& watchers_;
   prometheus::Gauge& excluded_;
-  const CounterTable faults_;    // By kind.
-  const CounterTable withheld_;  // Versions, by reason.
-  const CounterTable reports_;   // By outcome.
+  const telemetry::Counters faults_;    // By kind.
+  const telemetry::Counters withheld_;  // Versions, by reason.
+  const telemetry::Counters reports_;   // By outcome.
   BroadcastMetrics broadcast_;
 };
 
@@ -110,7 +107,7 @@ class FollowMetrics {
   prometheus::Counter& broadcast_bytes_;
   prometheus::Counter& relayed_bytes_;
   prometheus::Counter& corrupt_chunks_;
-  const CounterTable peers_failed_;
+  const telemetry::Counters peers_failed_;
   prometheus::Counter& refused_;
   prometheus::Gauge& announced_version_;
   prometheus::Gauge& applied_version_;

@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <functional>
+#include <stdexcept>
 
 #include "core/model/device.h"
 #include "core/model/exported_graph/fused_call.h"
@@ -210,6 +211,13 @@ TEST(FusedCallTest, IsJudgedOnceForASignature) {
   EXPECT_FALSE(fits(1, {3, 5}, true));
   EXPECT_TRUE(fits(2, {3, 5}, true)) << "another fusion";
   EXPECT_EQ(judged, 3);
+}
+
+TEST(FusedCallTest, AJudgementThatEndsInAnErrorIsMadeAgain) {
+  FusionVerdicts verdicts;
+  const auto fails = []() -> bool { throw std::runtime_error("out of memory"); };
+  EXPECT_THROW((void)verdicts.Fits(1, {3}, fails), std::runtime_error);
+  EXPECT_TRUE(verdicts.Fits(1, {3}, [] { return true; }));
 }
 
 TEST(FusedCallTest, RowsAreNoPartOfASignature) {
