@@ -76,7 +76,7 @@ test-again:
 # INSTALL_FLAGS is not used here: an index for the CPU wheel does not have the CUDA wheel.
 CUDA_INSTALL_FLAGS ?=
 # CUDA code, and the sources that use LibTorch internals, which differ between LibTorch versions.
-CUDA_TARGETS ?= nccl_ranks_test $(addprefix src/core/model/CMakeFiles/oxbow_model.dir/,cuda_graphs.cc.o fused/fused_layers.cc.o recompute.cc.o)
+CUDA_TARGETS ?= nccl_ranks_test $(addprefix src/core/CMakeFiles/oxbow_core_torch.dir/model/,cuda_graphs.cc.o fused/fused_layers.cc.o recompute.cc.o)
 check-cuda:
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)

@@ -2,6 +2,8 @@
 # oxbow_library(name SOURCES ... DEPS ... [TORCH] [OBJECT] [APART ...])
 #   A static library whose headers are included as "folder/file.h" from src/ or the repository root. OBJECT: all of it is
 #   in each program that names it, for what its objects do before main.
+# oxbow_sources(library SOURCES ... [DEPS ...] [APART ...])
+#   Sources of another folder that are part of that library.
 # oxbow_test(name SOURCES ... DEPS ... [TORCH] [APART ...] [LABEL l] [ENV k=v ...])
 #   A GoogleTest binary, one per folder. It is one test of ctest: a process that loads LibTorch takes half a second, and
 #   there are thousands of cases. With LABEL, each of its cases is one, and they are listed when ctest runs.
@@ -10,6 +12,9 @@
 # APART: sources that are always compiled alone (OXBOW_UNITY): of a test, those whose anonymous namespaces have a name of
 #   another one's; of a library, a table of models in whose place a test has its own.
 
+function(_oxbow_apart target)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
 option(OXBOW_UNITY "Compile the sources of a target twelve at a time: the first build is twice as fast, and \
 one after an edit is slower" OFF)
 # The headers that its sources share, which are most of what they include, are compiled once.
@@ -18,7 +23,7 @@ function(_oxbow_unity target batch)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  _oxbow_apart(${target} ${ARGN})
   # A class of a source with a member from its anonymous namespace: fine in a source, not in a header.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
@@ -69,6 +74,13 @@ function(oxbow_library name)
   _oxbow_unity(${name} 12 ${ARG_APART})
 endfunction()
 
+function(oxbow_sources library)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;APART" ${ARGN})
+  target_sources(${library} PRIVATE ${ARG_SOURCES})
+  target_link_libraries(${library} PUBLIC ${ARG_DEPS})
+  _oxbow_apart(${library} ${ARG_APART})
+endfunction()
+
 function(oxbow_binary name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -84,7 +96,7 @@ function(oxbow_test name)
   cmake_parse_arguments(ARG "TORCH" "LABEL" "SOURCES;DEPS;ENV;APART" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}")
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} oxbow_test_main GTest::gmock GTest::gtest Threads::Threads)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} oxbow_testing GTest::gmock GTest::gtest Threads::Threads)
   # GCC 12 sees copies beyond the end of temporary strings (bug 105651) in long test bodies.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${name} PRIVATE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)

@@ -35,6 +35,8 @@ if(OXBOW_CCACHE)
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
   endif()
 endif()
+# A program loads the libraries that it uses, and not all that a layer of it names.
+add_link_options(LINKER:--as-needed)
 find_program(OXBOW_MOLD mold)
 if(OXBOW_MOLD)
   add_link_options(-fuse-ld=mold)

@@ -24,7 +24,7 @@ constexpr uint64_t kUnigram = 1;
 constexpr uint64_t kControl = 3, kUserDefined = 4;
 
 // A field of a protobuf message: a number, or the bytes of a string or message.
-struct Field {
+struct WireField {
   uint64_t number = 0;
   uint64_t integer = 0;    // Wire types 0 and 5.
   std::string_view bytes;  // Wire type 2.
@@ -36,7 +36,7 @@ class Fields {
   explicit Fields(std::string_view bytes) : bytes_(bytes) {}
 
   // False at the end, and from the first broken field on.
-  bool Next(Field& field) {
+  bool Next(WireField& field) {
     if (bytes_.empty()) return false;
     ok_ = Read(field);
     return ok_;
@@ -44,7 +44,7 @@ class Fields {
   bool ok() const { return ok_; }
 
  private:
-  bool Read(Field& field) {
+  bool Read(WireField& field) {
     uint64_t key = 0;
     if (!ReadVarint(key)) return false;
     field = {.number = key >> 3};
@@ -95,7 +95,7 @@ class Fields {
 std::optional<SpieceModel::Piece> ParsePiece(std::string_view bytes) {
   SpieceModel::Piece piece;
   Fields fields(bytes);
-  for (Field field; fields.Next(field);) {
+  for (WireField field; fields.Next(field);) {
     if (field.number == 1) piece.text = std::string(field.bytes);
     if (field.number == 2) {
       const auto bits = static_cast<uint32_t>(field.integer);
@@ -113,7 +113,7 @@ std::optional<SpieceModel::Piece> ParsePiece(std::string_view bytes) {
 
 absl::Status CheckTrainer(std::string_view bytes, const std::string& name) {
   Fields fields(bytes);
-  for (Field field; fields.Next(field);) {
+  for (WireField field; fields.Next(field);) {
     if (field.number == 3 && field.integer != kUnigram) {
       return absl::InvalidArgumentError(absl::StrCat(
           "not a unigram model (T5's tokenizer is one): model_type ", field.integer, ": ", name));
@@ -320,7 +320,7 @@ icu::UnicodeString InForm(const icu::Normalizer2* (*form)(UErrorCode& error),
 absl::StatusOr<SpieceModel> ParseSpieceModel(std::string_view bytes, const std::string& name) {
   SpieceModel model;
   Fields fields(bytes);
-  for (Field field; fields.Next(field);) {
+  for (WireField field; fields.Next(field);) {
     if (field.number == 1) {
       std::optional<SpieceModel::Piece> piece = ParsePiece(field.bytes);
       if (!piece.has_value()) {
@@ -332,7 +332,7 @@ absl::StatusOr<SpieceModel> ParseSpieceModel(std::string_view bytes, const std::
       if (!status.ok()) return status;
     } else if (field.number == 3) {
       Fields normalizer(field.bytes);
-      for (Field part; normalizer.Next(part);) {
+      for (WireField part; normalizer.Next(part);) {
         if (part.number == 2) model.charsmap = std::string(part.bytes);
       }
       if (!normalizer.ok()) return absl::DataLossError("broken normalizer_spec: " + name);
