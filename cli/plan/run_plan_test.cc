@@ -9,6 +9,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/file.h"
 #include "base/memory_limits.h"
 #include "base/sha256.h"
 #include "cli/plan/machine_load.h"
@@ -17,6 +18,7 @@
 #include "config/run_config.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/sd3.h"
+#include "io/graph_files.h"
 #include "run/sampling_spec.h"
 #include "services/buffer/replay_client.h"
 #include "tests/testing/scoped_directory.h"

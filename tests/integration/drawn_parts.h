@@ -14,8 +14,8 @@ namespace oxbow::testing {
 using Filling =
     std::function<void(const std::string& name, size_t row, std::vector<float>& values)>;
 
-// Adds an autoencoder that `part` has the config.json and graph.json.gz of to the directory `model`,
-// and to its model_index.json.
+// Adds an autoencoder that `part` has the config.json and graph.json.gz of to the directory
+// `model`, and to its model_index.json.
 void AddAutoencoder(const std::filesystem::path& model, const std::filesystem::path& part,
                     const Filling& fill);
 // One of this config.json, with weights of which a decoded latent neither vanishes nor overflows.
