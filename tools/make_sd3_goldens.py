@@ -7,8 +7,6 @@
     OXBOW_MODEL_GOLDENS=/tmp/other build/dev/tests/model_golden_test
 
 sd3_*   a transformer: see make_model_goldens.py for the sections of a file
-vae_*   an autoencoder: in.z, in.images; out.images (of z, scaled and shifted as pipelines do), out.mean and
-        out.logvar (of in.images, unscaled); grad.z of sum(out.images * in.direction)
 lora_*  a transformer with a PEFT adapter: adapter.* its matrices as peft names them, out.v with and
         out.base without it, grad.* of the matrices. Metadata: rank, alpha, targets, and the files that diffusers and
         peft write for it: their keys and configs
@@ -24,7 +22,7 @@ import tempfile
 import peft
 import safetensors.torch
 import torch
-from diffusers import AutoencoderKL, SD3Transformer2DModel, StableDiffusion3Pipeline
+from diffusers import SD3Transformer2DModel, StableDiffusion3Pipeline
 from peft.utils import get_peft_model_state_dict
 
 import make_model_goldens as goldens
@@ -56,26 +54,6 @@ SD3 = {
 }
 
 
-def autoencoder(widths, groups, **others):
-    return dict(block_out_channels=widths, norm_num_groups=groups,
-                down_block_types=("DownEncoderBlock2D",) * len(widths),
-                up_block_types=("UpDecoderBlock2D",) * len(widths)) | others
-
-
-VAE = {
-    # name: (config, batch, latent height, latent width)
-    "vae_like_sd3": (autoencoder((2, 4, 4, 4), 2, latent_channels=4, layers_per_block=1, scaling_factor=1.5305,
-                                 shift_factor=0.0609, use_quant_conv=False, use_post_quant_conv=False), 2, 2, 3),
-    "vae_like_flux": (autoencoder((4, 8), 4, latent_channels=3, layers_per_block=2, scaling_factor=0.3611,
-                                  shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False), 1, 4, 4),
-    "vae_like_sd1": (autoencoder((4, 8), 1, latent_channels=4), 3, 3, 2),
-    "vae_without_attention": (autoencoder((4, 4), 4, latent_channels=2, use_quant_conv=False,
-                                          mid_block_add_attention=False), 2, 5, 2),
-    "vae_one_level": (autoencoder((6,), 3, in_channels=1, out_channels=2, latent_channels=1,
-                                  use_post_quant_conv=False, shift_factor=-0.5), 4, 4, 7),
-    "vae_widths_fall": (autoencoder((4, 2, 6), 2, latent_channels=5, scaling_factor=2.0), 1, 1, 2),
-}
-
 LORA = {
     # name: (transformer's config, batch, height, width, tokens, rank, alpha, targets)
     "lora_default_targets": (transformer(2, 4, sample_size=8, in_channels=4, out_channels=4, num_layers=3,
@@ -90,9 +68,9 @@ LORA = {
 
 
 def random_configs(count, generator):
-    """`count` random configurations of each kind."""
+    """`count` random configurations of a transformer."""
     pick, chance = generator.choice, lambda: generator.random() < 0.5
-    sd3, vae = {}, {}
+    sd3 = {}
     for i in range(count):
         layers, patch = generator.randint(1, 4), pick((1, 2, 4))
         dual = tuple(j for j in range(layers) if chance())
@@ -103,32 +81,7 @@ def random_configs(count, generator):
                              dual_attention_layers=dual, qk_norm=pick((None, "rms_norm")))
         sd3[f"sd3_random_{i}"] = (config, generator.randint(1, 12), patch * generator.randint(1, 6),
                                   patch * generator.randint(1, 6), generator.randint(1, 12))
-        groups = generator.randint(1, 4)
-        widths = tuple(groups * generator.randint(1, 3) for _ in range(generator.randint(1, 4)))
-        config = autoencoder(widths, groups, latent_channels=generator.randint(1, 6), in_channels=generator.randint(1, 4),
-                             out_channels=generator.randint(1, 4), layers_per_block=generator.randint(1, 3),
-                             scaling_factor=generator.uniform(0.1, 2), shift_factor=pick((None, 0.3)), use_quant_conv=chance(),
-                             use_post_quant_conv=chance(), mid_block_add_attention=chance())
-        vae[f"vae_random_{i}"] = (config, generator.randint(1, 4), generator.randint(1, 6), generator.randint(1, 6))
-    return sd3, vae
-
-
-def write_vae(out, seed, configs):
-    for name, (config, batch, height, width) in configs.items():
-        g = torch.Generator().manual_seed(seed)
-        model = AutoencoderKL(**config)
-        goldens.randomise(model, g)
-        factor, c = 2 ** (len(config["block_out_channels"]) - 1), model.config
-        z = torch.randn(batch, c.latent_channels, height, width, generator=g).requires_grad_(True)
-        images = torch.randn(batch, c.in_channels, height * factor, width * factor, generator=g)
-        decoded = model.decode(z / c.scaling_factor + (c.shift_factor or 0)).sample
-        direction = torch.randn(decoded.shape, generator=g)
-        (decoded * direction).sum().backward()
-        posterior = model.encode(images).latent_dist
-        t = {"in.z": z, "in.images": images, "in.direction": direction, "out.images": decoded,
-             "out.mean": posterior.mean, "out.logvar": posterior.logvar, "grad.z": z.grad}
-        t |= {"weight." + k: w for k, w in model.state_dict().items()}
-        goldens.save(out / f"{name}.safetensors", t, json.dumps(dict(model.config)), seed)
+    return sd3
 
 
 def adapter_files(model, lora_config):
@@ -197,9 +150,6 @@ def published():
     yield "sd3.5-large", SD3Transformer2DModel, sd3 | dict(
         num_layers=38, num_attention_heads=38, caption_projection_dim=2432, pos_embed_max_size=192, qk_norm="rms_norm",
         dual_attention_layers=[])
-    yield "sd3-vae", AutoencoderKL, autoencoder((128, 256, 512, 512), 32, latent_channels=16, layers_per_block=2,
-                                                sample_size=1024, scaling_factor=1.5305, shift_factor=0.0609,
-                                                use_quant_conv=False, use_post_quant_conv=False)
 
 
 def write_published(out):
@@ -217,13 +167,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/golden/models"))
     parser.add_argument("--seed", type=int, default=20260101)
-    parser.add_argument("--random", type=int, default=0, help="so many configurations of each kind, drawn from the seed")
+    parser.add_argument("--random", type=int, default=0, help="so many configurations of a transformer, drawn from the seed")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    sd3, vae = random_configs(args.random, random.Random(args.seed)) if args.random else (SD3, VAE)
+    sd3 = random_configs(args.random, random.Random(args.seed)) if args.random else SD3
     goldens.sd3(args.out, args.seed, sd3, gradients=False)  # The other script has gradients.
-    write_vae(args.out, args.seed, vae)
     write_lora(args.out, args.seed, LORA)
     write_published(args.out)
 

@@ -334,7 +334,8 @@ def pipeline(out, seed):
 def flux(out, seed):
     """A tiny FLUX.1 without embedded guidance, saved with transformers 5, and the result of encode_prompt.
 
-    Its graph.json.gz is not written here: `python -m export_model export FluxTransformer2DModel` writes it.
+    Its two graph.json.gz are not written here: `python -m export_model export` writes them for FluxTransformer2DModel and
+    AutoencoderKL.
     """
     root = out / "pipeline_flux"
     if root.exists():

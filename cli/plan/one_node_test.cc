@@ -31,20 +31,13 @@ constexpr uint64_t kMillionBytes = 1'000'000;
 constexpr Gpus kNode = {.count = 8, .bytes = uint64_t{80} << 30};
 constexpr Gpus kSmallNode = {.count = 8, .bytes = uint64_t{24} << 30};
 
-// vae/config.json of SD3.5 and FLUX.1, but for their scales.
-constexpr char kKl[] = R"({"_class_name": "AutoencoderKL", "latent_channels": 16,
-  "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "norm_num_groups": 32,
-  "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D", "DownEncoderBlock2D",
-                       "DownEncoderBlock2D"],
-  "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D", "UpDecoderBlock2D",
-                     "UpDecoderBlock2D"],
-  "use_post_quant_conv": false, "use_quant_conv": false})";
+constexpr char kKl[] = "AutoencoderKL-sd3";
 constexpr char kWan[] = R"({"_class_name": "AutoencoderKLWan"})";
 
 struct PublishedModel {
   const char* name;  // Its directory's, or the end of its id.
   const char* graph;
-  const char* decoder;
+  const char* decoder;     // Its config, or its graph.
   uint64_t encoder_bytes;  // The text encoders', in 16 bits.
   int64_t clip_tokens;     // Before those of T5.
 };
@@ -80,6 +73,16 @@ const PublishedModel* PublishedAt(const std::string& path) {
   return nullptr;
 }
 
+std::shared_ptr<const model::DecoderArchitecture> DecoderOf(const std::string& decoder) {
+  if (decoder.starts_with("{")) return model::ReadDecoder(decoder, "").value();
+  const std::string json =
+      io::ReadGraphFile(OXBOW_SOURCE_DIR "/models/graphs/" + decoder + ".json.gz").value();
+  const auto graph = nlohmann::json::parse(json);
+  nlohmann::json config = graph["config"];
+  config["_class_name"] = graph["class"];
+  return model::ReadDecoder(config.dump(), json).value();
+}
+
 run::ModelFacts FactsOf(const PublishedModel& published, const v1::RunConfig& config) {
   const auto json = io::ReadGraphFile(OXBOW_SOURCE_DIR "/models/graphs/" +
                                       std::string(published.graph) + ".json.gz");
@@ -90,7 +93,7 @@ run::ModelFacts FactsOf(const PublishedModel& published, const v1::RunConfig& co
                                                 .config_json = graph["config"].dump(),
                                                 .graph_json = *json})
                            .value();
-  facts.decoder = model::ReadDecoder(published.decoder, "").value();
+  facts.decoder = DecoderOf(published.decoder);
   facts.factors = facts.decoder->factors();
   std::map<std::string, io::TensorHeader> headers;
   for (const auto& [name, shape] : facts.architecture->shapes()) {

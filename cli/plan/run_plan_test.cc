@@ -9,6 +9,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/file.h"
 #include "base/memory_limits.h"
 #include "base/sha256.h"
 #include "cli/plan/machine_load.h"
@@ -17,6 +18,7 @@
 #include "config/run_config.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/sd3.h"
+#include "io/graph_files.h"
 #include "run/sampling_spec.h"
 #include "services/buffer/replay_client.h"
 #include "tests/testing/scoped_directory.h"
@@ -450,12 +452,18 @@ TEST(RunPlanTest, AWorkerHoldsWhatItsDecoderMakesOfAllGroupsInFlight) {
   const std::vector<std::string> settings = {"model.device=cuda", "batch.group_size=2",
                                              "services.groups_in_flight=3"};
   const uint64_t without = DevicePeakOf(WorkerMemory(Config(settings), facts));
-  facts.decoder = model::ReadDecoder(R"({"_class_name": "AutoencoderKL"})", "").value();
+  const std::string golden = OXBOW_SOURCE_DIR "/tests/golden/decoders/kl_decoder_sd1/";
+  facts.decoder = model::ReadDecoder(ReadFile(golden + "config.json").value(),
+                                     io::ReadGraphFile(golden + "graph.json.gz").value())
+                      .value();
   const uint64_t made = facts.decoder->DecodingBytes(facts.latent_shape, 6, /*on_cpu=*/false);
-  EXPECT_EQ(made, uint64_t{6} * 16 * 16 * 64 * 3 * 4)
-      << "what a block has, reads and writes: three values of 64 channels and a pixel";
+  constexpr uint64_t kPixels = 32 * 32, kBytesOfPictures = 6 * kPixels * 3;
+  EXPECT_EQ(made, 6 * kPixels * (8 + 8 + 4) * sizeof(float) + kBytesOfPictures)
+      << "what the block that narrows 8 channels to 4 has, reads and writes";
   EXPECT_EQ(DevicePeakOf(WorkerMemory(Config(settings), facts)), without + made);
-  EXPECT_EQ(facts.decoder->DecodingBytes(facts.latent_shape, 6, /*on_cpu=*/true), made / 6);
+  EXPECT_EQ(facts.decoder->DecodingBytes(facts.latent_shape, 6, /*on_cpu=*/true),
+            kPixels * (8 + 8 + 4) * sizeof(float) + kBytesOfPictures)
+      << "one picture at a time";
 }
 
 // Promise: `validate` knows the memory of a GPU. At the sizes of fourteen published networks, with

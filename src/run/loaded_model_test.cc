@@ -11,12 +11,12 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/philox.h"
-#include "core/model/autoencoder_kl.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/int8_weights.h"
 #include "core/model/sd3.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "io/graph_files.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 #include "tests/testing/own_memory.h"
@@ -33,27 +33,29 @@ using ::testing::HasSubstr;
 constexpr char kWeights[] = "diffusion_pytorch_model.safetensors";
 
 // Latents of one channel as the digits' transformer has them, images of three at twice the side.
-constexpr char kAutoencoder[] = R"({
-  "_class_name": "AutoencoderKL", "latent_channels": 1, "norm_num_groups": 2,
-  "block_out_channels": [2, 4], "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D"],
-  "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D"]})";
+constexpr char kAutoencoder[] = "kl_decoder_plain";  // Of tests/golden/decoders.
 
 class LoadedModelTest : public ::testing::Test {
  protected:
   LoadedModelTest() {
     fs::copy(OXBOW_SOURCE_DIR "/models/digits", model_, fs::copy_options::recursive);
   }
-  void AddAutoencoder(const char* config) {
+  void AddAutoencoder(const std::string& golden) {
     const auto index_file = model_ / "model_index.json";
     auto index = nlohmann::json::parse(ReadFile(index_file).value());
     index["vae"] = {"diffusers", "AutoencoderKL"};
-    fs::create_directories(model_ / "vae");
     ASSERT_TRUE(WriteFileAtomically(index_file, index.dump()).ok());
-    ASSERT_TRUE(WriteFileAtomically(model_ / "vae/config.json", config).ok());
+    const fs::path part = OXBOW_SOURCE_DIR "/tests/golden/decoders/" + golden;
+    fs::create_directories(model_ / "vae");
+    for (const char* file : {"config.json", "graph.json.gz"}) {
+      fs::copy_file(part / file, model_ / "vae" / file, fs::copy_options::overwrite_existing);
+    }
+    const auto decoder = model::ReadDecoder(ReadFile(part / "config.json").value(),
+                                            io::ReadGraphFile(part / "graph.json.gz").value());
+    ASSERT_TRUE(decoder.ok()) << decoder.status();
     RandomStream random({.seed = 4});
     model::NamedTensors weights;
-    for (const auto& [name, shape] : model::AutoencoderKlShapes(
-             model::ParseAutoencoderKlConfig(config).value(), model::AutoencoderPart::kWhole)) {
+    for (const auto& [name, shape] : (*decoder)->shapes()) {
       at::Tensor tensor = at::empty(shape, at::kFloat);
       random.FillNormal(std::span<float>(tensor.mutable_data_ptr<float>(), tensor.numel()));
       weights[name] = tensor;
@@ -269,9 +271,7 @@ TEST_F(LoadedModelTest, TensorsThatDoNotFitAreNamedWithTheirComponent) {
 }
 
 TEST_F(LoadedModelTest, AnotherModelsAutoencoderIsRefused) {
-  std::string other = kAutoencoder;
-  other.replace(other.find("\"latent_channels\": 1"), 20, "\"latent_channels\": 4");
-  AddAutoencoder(other.c_str());
+  AddAutoencoder("kl_decoder_flux");
   EXPECT_THAT(DataErrorOf(), HasSubstr("latent channels: 4 != 1"));
 }
 

@@ -122,10 +122,12 @@ TEST_F(ModelFactsTest, WithAnAutoencoderSizesAreInPixelsAndItsDecoderIsCounted) 
              "tokenizer": ["transformers", "CLIPTokenizer"],
              "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"]})";
   std::filesystem::create_directory(model_ / "vae");
-  std::ofstream(model_ / "vae" / "config.json") << R"({
-    "block_out_channels": [4, 8, 8], "norm_num_groups": 2,
-    "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D", "DownEncoderBlock2D"],
-    "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D", "UpDecoderBlock2D"]})";
+  const std::string golden = OXBOW_SOURCE_DIR "/tests/golden/decoders/kl_decoder_narrow/";
+  std::filesystem::copy(golden + "config.json", model_ / "vae");
+  EXPECT_THAT(std::string(ReadModelFacts(config_).status().message()),
+              HasSubstr("export_model export AutoencoderKL --config " +
+                        (model_ / "vae/config.json").string()));
+  std::filesystem::copy(golden + "graph.json.gz", model_ / "vae");
   EXPECT_EQ(ExitCodeOf(ReadModelFacts(config_).status()), kExitData) << "no weights yet";
   io::Safetensors weights;
   for (const auto& [name, size] : {std::pair<std::string, int64_t>{"encoder.conv_in.bias", 5},

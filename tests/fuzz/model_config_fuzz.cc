@@ -2,9 +2,9 @@
 // For any config.json of a network: it is refused as such, or a transformer's, written and read
 // again, is the same. The first byte says which network.
 #include "base/check.h"
-#include "core/model/autoencoder_kl.h"
 #include "core/model/autoencoder_kl_wan.h"
 #include "core/model/clip_text.h"
+#include "core/model/decoder_architecture.h"
 #include "core/model/sd3.h"
 #include "core/model/t5.h"
 #include "tests/fuzz/bytes_input.h"
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       CheckTransformer(text);
       break;
     case 1:
-      CheckRefusal(model::ParseAutoencoderKlConfig(text));
+      CheckRefusal(model::DecoderClassOf(text));
       CheckRefusal(model::ParseAutoencoderKlWanConfig(text));
       break;
     case 2:

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exported graphs of autoencoders' decoders against diffusers' pipelines.
+#include "tests/golden/decoder_golden.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/str_cat.h"
-#include "base/file.h"
 #include "core/model/exported_graph/exported_decoder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "io/graph_files.h"
-#include "io/safetensors.h"
-#include "io/tensor_torch.h"
+#include "tests/testing/counting_allocator.h"
 
 namespace oxbow::model::exported {
 namespace {
@@ -20,58 +18,37 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const fs::path kGoldens = OXBOW_SOURCE_DIR "/tests/golden/decoders";
 // Both sides are float32 with sums in different orders; relative to the largest pixel.
 constexpr double kTolerance = 1e-5;
 
-std::vector<std::string> Names() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(kGoldens))
-    names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 class DecoderGoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
-  DecoderGoldenTest()
-      : config_(*ReadFile(directory_ / "config.json")),
-        graph_(*io::ReadGraphFile(directory_ / "graph.json.gz")) {
-    const auto file = *io::ReadSafetensors(directory_ / "golden.safetensors");
-    cases_ = std::stoi(file.metadata.at("cases"));
-    tensors_ = *io::AllToTorch(file.tensors);
-    const auto architecture = ReadDecoder(config_, graph_);
+  DecoderGoldenTest() {
+    const auto architecture = ReadDecoder(golden_.config, golden_.graph);
     EXPECT_TRUE(architecture.ok()) << architecture.status();
     architecture_ = *architecture;
-    for (const auto& [name, tensor] : tensors_) {
-      if (name.starts_with("weight.")) weights_[name.substr(7)] = tensor.to(at::kFloat);
-    }
-    auto decoder = architecture_->Make(weights_);
+    auto decoder = architecture_->Make(golden_.weights);
     EXPECT_TRUE(decoder.ok()) << decoder.status();
     decoder_ = *std::move(decoder);
   }
-  at::Tensor Latents(int number) const { return tensors_.at(absl::StrCat(number, ".latents")); }
-  at::Tensor Golden(int number) const { return tensors_.at(absl::StrCat(number, ".pixels")); }
   at::Tensor Pixels(const at::Tensor& latents) const {
     return dynamic_cast<const ExportedDecoder&>(*decoder_).Pixels(latents);
   }
 
-  const fs::path directory_ = kGoldens / GetParam();
-  const std::string config_, graph_;
-  int cases_ = 0;
-  NamedTensors tensors_, weights_;
+  const DecoderGolden golden_{GetParam()};
   std::shared_ptr<const DecoderArchitecture> architecture_;
   std::unique_ptr<ImageDecoder> decoder_;
 };
 
-// Promise: A decoder that is a graph makes diffusers' pictures. Pixels of nine small random
-// autoencoders of FLUX.2, HunyuanVideo and LTX-Video equal, within 1e-5, those of diffusers'
-// pipelines for the latents that they end with, also of a video that is cut along time. A row has
-// its own bits.
+// Promise: A decoder that is a graph makes diffusers' pictures. Pixels of fifteen small
+// random autoencoders of SD3, FLUX.1, FLUX.2, HunyuanVideo and LTX-Video equal, within 1e-5, those
+// of diffusers' pipelines for the latents that they end with, also of a video that is cut along
+// time. A row has its own bits.
 TEST_P(DecoderGoldenTest, PixelsAreThoseOfDiffusersPipeline) {
-  EXPECT_GE(cases_, 2);
-  for (int number = 0; number < cases_; ++number) {
-    const at::Tensor latents = Latents(number), golden = Golden(number), pixels = Pixels(latents);
+  EXPECT_GE(golden_.cases, 2);
+  for (int number = 0; number < golden_.cases; ++number) {
+    const at::Tensor latents = golden_.Latents(number), golden = golden_.Pixels(number),
+                     pixels = Pixels(latents);
     ASSERT_EQ(pixels.sizes(), golden.sizes());
     const double error = (pixels - golden).abs().max().item<double>();
     EXPECT_LE(error, kTolerance * std::max(1.0, golden.abs().max().item<double>()))
@@ -84,9 +61,9 @@ TEST_P(DecoderGoldenTest, PixelsAreThoseOfDiffusersPipeline) {
 }
 
 TEST_P(DecoderGoldenTest, BytesAreTheRoundedPixels) {
-  for (int number = 0; number < cases_; ++number) {
-    const at::Tensor bytes = decoder_->Decode(Latents(number));
-    const at::Tensor golden = ((Golden(number) / 2 + 0.5).clamp(0, 1) * 255).movedim(1, -1);
+  for (int number = 0; number < golden_.cases; ++number) {
+    const at::Tensor bytes = decoder_->Decode(golden_.Latents(number));
+    const at::Tensor golden = ((golden_.Pixels(number) / 2 + 0.5).clamp(0, 1) * 255).movedim(1, -1);
     ASSERT_EQ(bytes.scalar_type(), at::kByte);
     ASSERT_EQ(bytes.sizes(), golden.sizes());
     EXPECT_LE((bytes.to(at::kFloat) - golden).abs().max().item<double>(), 0.5 + 5e-3);
@@ -95,7 +72,7 @@ TEST_P(DecoderGoldenTest, BytesAreTheRoundedPixels) {
 
 // Promise: A decoder that is a graph makes diffusers' pictures.
 TEST_P(DecoderGoldenTest, ARowHasItsOwnBitsAndAPictureIsOneFrame) {
-  const at::Tensor two = Latents(0);
+  const at::Tensor two = golden_.Latents(0);
   ASSERT_EQ(two.size(0), 2);
   const at::Tensor bytes = decoder_->Decode(two);
   EXPECT_TRUE(at::equal(Pixels(two.narrow(0, 1, 1)), Pixels(two).narrow(0, 1, 1)));
@@ -107,11 +84,11 @@ TEST_P(DecoderGoldenTest, TheDecodersTensorsAreThoseThatItsGraphReads) {
   const Shapes shapes = architecture_->shapes();
   size_t read = 0;
   for (const auto& [name, shape] : shapes) read += architecture_->InDecoder(name) ? 1 : 0;
-  EXPECT_EQ(read, weights_.size());
+  EXPECT_EQ(read, golden_.weights.size());
   EXPECT_TRUE(shapes.contains("encoder.conv_in.weight") ||
               shapes.contains("encoder.conv_in.conv.weight"));
   EXPECT_FALSE(architecture_->InDecoder("bn.num_batches_tracked"));
-  NamedTensors fewer = weights_;
+  NamedTensors fewer = golden_.weights;
   const std::string name = fewer.begin()->first;
   fewer.erase(name);
   EXPECT_THAT(std::string(architecture_->Make(fewer).status().message()), HasSubstr(name));
@@ -124,26 +101,26 @@ TEST_P(DecoderGoldenTest, AnotherConfigOrGraphIsRefusedByItsKey) {
     return std::string(status.message());
   };
   const auto with = [&](const char* key, const json& value) {
-    json graph = json::parse(graph_);
+    json graph = json::parse(golden_.graph);
     graph["decoder"][key] = value;
     return graph.dump();
   };
-  json config = json::parse(config_);
-  EXPECT_THAT(refusal(config_, ""), HasSubstr("export_model export AutoencoderKL"));
+  json config = json::parse(golden_.config);
+  EXPECT_THAT(refusal(golden_.config, ""), HasSubstr("export_model export AutoencoderKL"));
   config["latent_channels"] = 77;
-  EXPECT_THAT(refusal(config.dump(), graph_), HasSubstr("latent_channels"));
-  EXPECT_THAT(refusal(config_, with("space", 3)), HasSubstr("decoder: pixels are [1, 3,"));
-  EXPECT_THAT(refusal(config_, with("space", 0)), HasSubstr("decoder.space"));
-  EXPECT_THAT(refusal(config_, with("time", 9)), HasSubstr("decoder"));
-  EXPECT_THAT(refusal(config_, with("tile", {{"frames", 7}, {"stride", 8}})),
+  EXPECT_THAT(refusal(config.dump(), golden_.graph), HasSubstr("latent_channels"));
+  EXPECT_THAT(refusal(golden_.config, with("space", 3)), HasSubstr("decoder: pixels are [1, 3,"));
+  EXPECT_THAT(refusal(golden_.config, with("space", 0)), HasSubstr("decoder.space"));
+  EXPECT_THAT(refusal(golden_.config, with("time", 9)), HasSubstr("decoder"));
+  EXPECT_THAT(refusal(golden_.config, with("tile", {{"frames", 7}, {"stride", 8}})),
               HasSubstr("decoder.tile"));
-  EXPECT_THAT(refusal(config_, with("speed", 1)), HasSubstr("decoder"));
-  json graph = json::parse(graph_);
+  EXPECT_THAT(refusal(golden_.config, with("speed", 1)), HasSubstr("decoder"));
+  json graph = json::parse(golden_.graph);
   graph.erase("decoder");
-  EXPECT_THAT(refusal(config_, graph.dump()), HasSubstr("not an autoencoder's graph"));
+  EXPECT_THAT(refusal(golden_.config, graph.dump()), HasSubstr("not an autoencoder's graph"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Decoders, DecoderGoldenTest, ::testing::ValuesIn(Names()),
+INSTANTIATE_TEST_SUITE_P(Decoders, DecoderGoldenTest, ::testing::ValuesIn(DecoderNames()),
                          [](const auto& info) { return info.param; });
 
 // Factors and channels of the published autoencoders, and of each the graphs that come with oxbow.
@@ -153,9 +130,10 @@ TEST(PublishedDecodersTest, ShippedGraphsFitTheConfigsThatTheyName) {
     size_t graphs;
     int64_t channels, time, space;
   };
-  for (const Published& published : {Published{"AutoencoderKLFlux2", 2, 128, 1, 16},
-                                     Published{"AutoencoderKLHunyuanVideo", 1, 16, 4, 8},
-                                     Published{"AutoencoderKLLTXVideo", 3, 128, 8, 32}}) {
+  for (const Published& published :
+       {Published{"AutoencoderKL", 2, 16, 1, 8}, Published{"AutoencoderKLFlux2", 2, 128, 1, 16},
+        Published{"AutoencoderKLHunyuanVideo", 1, 16, 4, 8},
+        Published{"AutoencoderKLLTXVideo", 3, 128, 8, 32}}) {
     const io::GraphFiles files = io::FindGraphFiles({.class_name = published.class_name,
                                                      .directory = {},
                                                      .config_json = {},
@@ -172,6 +150,36 @@ TEST(PublishedDecodersTest, ShippedGraphsFitTheConfigsThatTheyName) {
       EXPECT_EQ((*decoder)->factors().space, published.space) << path;
     }
   }
+}
+
+// The published vae/config.json says more than decoding depends on, and names no class in some
+// files.
+TEST(PublishedDecodersTest, SizesOfTrainingPicturesAndNotesDoNotChooseTheGraph) {
+  const DecoderGolden golden("kl_decoder_sd3");
+  json config = json::parse(golden.config);
+  config.erase("_class_name");
+  config["sample_size"] = 1234;
+  config["force_upcast"] = false;
+  EXPECT_EQ((*ReadDecoder(config.dump(), golden.graph))->class_name(), "AutoencoderKL");
+  config["latents_mean"] = {0.5};
+  EXPECT_THAT(std::string(ReadDecoder(config.dump(), golden.graph).status().message()),
+              HasSubstr("latents_mean"));
+}
+
+// Promise: A decoder that is a graph makes diffusers' pictures.
+TEST(PublishedDecodersTest, OnACpuMemoryDoesNotGrowWithTheRows) {
+  testing::CountingAllocator::Install();
+  const DecoderGolden golden("kl_decoder_sd3");
+  const auto decoder = *(*ReadDecoder(golden.config, golden.graph))->Make(golden.weights);
+  testing::CountingAllocator& memory = testing::CountingAllocator::Get();
+  const auto beside_the_pictures = [&](int64_t rows) {
+    const at::Tensor latents = at::zeros({rows, 4, 4, 4});
+    memory.Reset();
+    const int64_t before = memory.alive();
+    const at::Tensor pictures = decoder->Decode(latents);
+    return memory.most() - before - 2 * pictures.numel();  // Rows, and all of them joined.
+  };
+  EXPECT_LE(beside_the_pictures(12), beside_the_pictures(1) + 4096);
 }
 
 }  // namespace

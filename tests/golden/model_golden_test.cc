@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/sha256.h"
-#include "core/model/autoencoder_kl.h"
 #include "core/model/clip_text.h"
 #include "core/model/parameters.h"
 #include "core/model/sd3.h"
@@ -66,10 +65,7 @@ TEST(PublishedSizesTest, HaveTheTensorsThatDiffusersGivesThem) {
   const nlohmann::json table = nlohmann::json::parse(*text);
   for (const auto& [name, model] : table.items()) {
     const std::string config = model["config"].dump();
-    const Shapes shapes =
-        name.ends_with("vae")
-            ? AutoencoderKlShapes(ParseAutoencoderKlConfig(config).value(), AutoencoderPart::kWhole)
-            : Sd3Shapes(ParseSd3Config(config).value());
+    const Shapes shapes = Sd3Shapes(ParseSd3Config(config).value());
     std::string lines;
     int64_t elements = 0;
     for (const auto& [tensor, shape] : shapes) {

@@ -65,8 +65,11 @@ Filling Drawn() {
 
 }  // namespace
 
-void AddAutoencoder(const fs::path& model, const char* config, const Filling& fill) {
-  WriteAutoencoder(model, config, "", fill);
+void AddAutoencoder(const fs::path& model, const fs::path& part, const Filling& fill) {
+  const auto graph = io::ReadGraphFile(part / "graph.json.gz");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  WriteAutoencoder(model, ReadFile(part / "config.json").value(), *graph, fill);
+  fs::copy(part / "graph.json.gz", model / "vae");
 }
 
 void AddDrawnAutoencoder(const fs::path& model, const char* config) {
@@ -74,10 +77,7 @@ void AddDrawnAutoencoder(const fs::path& model, const char* config) {
 }
 
 void AddDrawnAutoencoder(const fs::path& model, const fs::path& part) {
-  const auto graph = io::ReadGraphFile(part / "graph.json.gz");
-  ASSERT_TRUE(graph.ok()) << graph.status();
-  WriteAutoencoder(model, ReadFile(part / "config.json").value(), *graph, Drawn());
-  fs::copy(part / "graph.json.gz", model / "vae");
+  AddAutoencoder(model, part, Drawn());
 }
 
 void AddDrawnTransformer(const fs::path& model) {

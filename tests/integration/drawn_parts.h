@@ -14,12 +14,14 @@ namespace oxbow::testing {
 using Filling =
     std::function<void(const std::string& name, size_t row, std::vector<float>& values)>;
 
-// Adds an autoencoder of this config.json to the directory `model`, and to its model_index.json.
-void AddAutoencoder(const std::filesystem::path& model, const char* config, const Filling& fill);
-// With weights of which a decoded latent neither vanishes nor overflows.
+// Adds an autoencoder that `part` has the config.json and graph.json.gz of to the directory
+// `model`, and to its model_index.json.
+void AddAutoencoder(const std::filesystem::path& model, const std::filesystem::path& part,
+                    const Filling& fill);
+// One of this config.json, with weights of which a decoded latent neither vanishes nor overflows.
 void AddDrawnAutoencoder(const std::filesystem::path& model, const char* config);
 
-// The same of an autoencoder that `part` has the config.json and graph.json.gz of.
+// The same of an autoencoder with a graph.
 void AddDrawnAutoencoder(const std::filesystem::path& model, const std::filesystem::path& part);
 
 // Adds drawn weights to a transformer that has its config.json and its graph.

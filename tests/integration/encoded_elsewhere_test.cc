@@ -32,14 +32,6 @@ using ::testing::SizeIs;
 const std::string kGoldens = OXBOW_SOURCE_DIR "/tests/golden/text/";
 const std::string kDecoders = OXBOW_SOURCE_DIR "/tests/golden/decoders/";
 
-// Two pixels of a side per latent.
-constexpr char kAutoencoder[] = R"({
-  "_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "latent_channels": 4,
-  "block_out_channels": [4, 4], "layers_per_block": 1, "norm_num_groups": 2,
-  "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D"],
-  "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D"],
-  "use_quant_conv": false, "use_post_quant_conv": false,
-  "scaling_factor": 0.3611, "shift_factor": 0.1159})";
 constexpr char kQwenAutoencoder[] = R"({
   "_class_name": "AutoencoderKLQwenImage", "base_dim": 2, "z_dim": 4, "dim_mult": [1, 2],
   "num_res_blocks": 1, "attn_scales": [], "temperal_downsample": [false], "dropout": 0.0,
@@ -180,7 +172,7 @@ TEST_P(EncodedElsewhereTest, AnAutoencoderWithoutItsGraphOrOfAnotherClassIsRefus
 INSTANTIATE_TEST_SUITE_P(
     Pipelines, EncodedElsewhereTest,
     ::testing::Values(Pipeline{"qwen_image", kQwenAutoencoder, 256, {"sampling.guidance=4"}},
-                      Pipeline{"z_image", kAutoencoder, 128, {"sampling.guidance=3"}},
+                      Pipeline{"z_image", "kl_decoder_flux", 128, {"sampling.guidance=3"}},
                       Pipeline{
                           "flux2_dev", "flux2_decoder_tiny", 256, {"sampling.embedded_guidance=4"}},
                       Pipeline{"flux2_klein", "flux2_decoder_tiny", 64},

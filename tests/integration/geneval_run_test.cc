@@ -44,13 +44,6 @@ std::string Prompts() {
   return lines;
 }
 
-constexpr char kAutoencoder[] = R"({
-  "_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "latent_channels": 1,
-  "block_out_channels": [2], "layers_per_block": 1, "norm_num_groups": 1,
-  "down_block_types": ["DownEncoderBlock2D"], "up_block_types": ["UpDecoderBlock2D"],
-  "mid_block_add_attention": false, "use_quant_conv": false, "use_post_quant_conv": false,
-  "scaling_factor": 1.0, "shift_factor": 0.0})";
-
 // A decoder whose red is the latent, green its negative and blue its half, all over its RMS: of two
 // channels that hold x and -x, silu(a) - silu(-a) = a.
 void FillInColour(const std::string& name, size_t, std::vector<float>& values) {
@@ -72,7 +65,7 @@ void FillInColour(const std::string& name, size_t, std::vector<float>& values) {
 void MakeModel(const std::filesystem::path& model) {
   std::filesystem::copy(kSource + "/models/digits", model,
                         std::filesystem::copy_options::recursive);
-  AddAutoencoder(model, kAutoencoder, FillInColour);
+  AddAutoencoder(model, kSource + "/tests/golden/graphs/kl_colour", FillInColour);
   const std::filesystem::path config = model / "transformer/config.json";
   auto parsed = nlohmann::json::parse(*ReadFile(config));
   parsed["sample_size"] = 16;

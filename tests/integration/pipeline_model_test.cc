@@ -31,12 +31,7 @@ using ::testing::Lt;
 using ::testing::SizeIs;
 
 // One level, so that a latent is a pixel.
-constexpr char kAutoencoder[] = R"({
-  "_class_name": "AutoencoderKL", "in_channels": 1, "out_channels": 1, "latent_channels": 1,
-  "block_out_channels": [2], "layers_per_block": 1, "norm_num_groups": 1,
-  "down_block_types": ["DownEncoderBlock2D"], "up_block_types": ["UpDecoderBlock2D"],
-  "mid_block_add_attention": false, "use_quant_conv": false, "use_post_quant_conv": false,
-  "scaling_factor": 1.0, "shift_factor": 0.0})";
+constexpr char kAutoencoder[] = OXBOW_SOURCE_DIR "/tests/golden/graphs/kl_grey";
 
 // A decoder that divides an image by its RMS. Two channels hold x and -x: their group norm is x
 // over its RMS, and silu(a) - silu(-a) = a.
@@ -122,13 +117,7 @@ TEST(PipelineTest, TheWholeOfSd3TrainsAnAdapter) {
   const std::string source = OXBOW_SOURCE_DIR;
   fs::copy(source + "/tests/golden/text/pipeline", model, fs::copy_options::recursive);
   RandomStream random({.seed = 5});
-  AddAutoencoder(model, R"({
-      "_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "latent_channels": 4,
-      "block_out_channels": [4, 4], "layers_per_block": 1, "norm_num_groups": 2,
-      "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D"],
-      "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D"],
-      "use_quant_conv": false, "use_post_quant_conv": false,
-      "scaling_factor": 1.5305, "shift_factor": 0.0609})",
+  AddAutoencoder(model, source + "/tests/golden/decoders/kl_decoder_flux",
                  [&](const std::string&, size_t, std::vector<float>& values) {
                    random.FillNormal(std::span(values));
                  });

@@ -105,13 +105,11 @@ def wan():
 
 
 def save(name, directory):
-    """The pipeline in `directory`, with the graph of its transformer where that is no SD3."""
+    """The pipeline in `directory`, with the graphs of its transformer and its decoder."""
     torch.manual_seed(40)
     pipe = {"sd3": sd3, "flux": flux, "wan": wan}[name]()
     pipe.save_pretrained(directory)
-    if name == "sd3":
-        return
-    config = json.loads((Path(directory) / "transformer/config.json").read_text())
-    wrapper = WRAPPERS[config["_class_name"]]
-    graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
-    write_graph(graph, Path(directory) / "transformer/graph.json.gz")
+    for folder in (Path(directory) / "transformer", Path(directory) / "vae"):
+        config = json.loads((folder / "config.json").read_text())
+        if wrapper := WRAPPERS.get(config["_class_name"]):
+            write_graph(exported_graph(wrapper, make_transformer(wrapper, config, fake=True)), folder / "graph.json.gz")

@@ -14,16 +14,6 @@ namespace {
 
 using Decoder = std::shared_ptr<const model::DecoderArchitecture>;
 
-// vae/config.json of stabilityai/stable-diffusion-3.5-medium; FLUX.1-dev's differs in its scales.
-constexpr char kSd35[] = R"({"_class_name": "AutoencoderKL",
-  "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "latent_channels": 16,
-  "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D", "DownEncoderBlock2D",
-                       "DownEncoderBlock2D"],
-  "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D", "UpDecoderBlock2D",
-                     "UpDecoderBlock2D"],
-  "in_channels": 3, "out_channels": 3, "norm_num_groups": 32, "sample_size": 1024,
-  "scaling_factor": 1.5305, "shift_factor": 0.0609,
-  "use_post_quant_conv": false, "use_quant_conv": false})";
 // Wan2.1's, with the values that the class has by itself; Qwen-Image's has the same sizes.
 constexpr char kWan[] = R"({"_class_name": "AutoencoderKLWan"})";
 
@@ -46,7 +36,7 @@ Decoder Shipped(const std::string& file) {
 }  // namespace
 
 std::vector<DryDecoding> DryDecodings() {
-  const Decoder sd35 = Read(kSd35), wan = Read(kWan);
+  const Decoder sd35 = Shipped("AutoencoderKL-sd3.json.gz"), wan = Read(kWan);
   return {{"sd35-decode-image", sd35, {16, 64, 64}, 1},
           // More than are decoded at once.
           {"sd35-decode-20-images-of-128", sd35, {16, 16, 16}, 20},

@@ -17,6 +17,7 @@ from export_model.wrappers.decoders import without_noise
 # Autoencoder -> (a small model whose pipeline decodes with it, the keys of its channels, channels per latent channel,
 # the least side of a picture).
 USES = {
+    "AutoencoderKL": ("flux_schnell_tiny", ("in_channels",), 4, 16),
     "AutoencoderKLFlux2": ("flux2_klein_tiny", ("in_channels",), 4, 16),
     "AutoencoderKLHunyuanVideo": ("hunyuan_video_tiny", ("in_channels", "out_channels"), 1, 16),
     "AutoencoderKLLTXVideo": ("ltx_tiny", ("in_channels", "out_channels"), 1, 32)}
@@ -39,6 +40,16 @@ def sizes_of(vae, wrapper, rows, frames, height, width):
     space, least = wrapper.decoder(vae)["space"], USES[type(vae).__name__][3]
     side = max(least, space) // space
     return {"B": rows, "F": frames, "H": side * height, "W": side * width, "S": 5}
+
+
+@contextlib.contextmanager
+def shifted(vae):
+    """Without a shift of its own an autoencoder has shift 0: today's pipelines add one to every latent."""
+    if vae.config.get("shift_factor", 0.0) is None:
+        with replaced(vae, "_internal_dict", type(vae.config)({**vae.config, "shift_factor": 0.0})):
+            yield
+    else:
+        yield
 
 
 def decoded(vae, sizes, seed):
@@ -68,7 +79,7 @@ def decoded(vae, sizes, seed):
     if pipeline.frames:
         size["num_frames"] = (sizes["F"] - 1) * made_of["time"] + 1
     noise = without_noise(vae) if hasattr(vae.config, "decoder_inject_noise") else contextlib.nullcontext()
-    with replaced(scheduler, "step", recording_step), replaced(vae, "decode", recording_decode), noise, torch.no_grad():
+    with replaced(scheduler, "step", recording_step), replaced(vae, "decode", recording_decode), noise, shifted(vae), torch.no_grad():
         made(**pipeline.arguments(inputs), **size, num_inference_steps=2, output_type="pt",
              generator=torch.Generator().manual_seed(seed))
     return pipeline.latents(kept["latents"][0], inputs), kept["pixels"][0]

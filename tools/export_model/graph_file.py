@@ -28,6 +28,7 @@ def config_hash(config):
 def exported_graph(wrapper, transformer):
     """The whole file as a dict, of a transformer whose parameters may be fake."""
     config, cls = full_config(transformer), transformer_class(wrapper)
+    fitting = {key: value for key, value in config.items() if key not in wrapper.notes}
     network, decoder = issubclass(wrapper, Network), issubclass(wrapper, Decoder)
     program = trace(wrapper, transformer)
     nodes, outputs, bound = lowered(program, len(wrapper.outputs) if network else 1)
@@ -35,10 +36,10 @@ def exported_graph(wrapper, transformer):
     inputs, weights, constants = sorted_by_kind(program, bound, used)
     slots = number_slots([*inputs.values(), *(v for v in weights.values() if v in used), *(v for v, _ in constants)], nodes, used)
     return {
-        "format": FORMAT, "version": VERSION, "class": cls.__name__, "config_hash": config_hash(config),
+        "format": FORMAT, "version": VERSION, "class": cls.__name__, "config_hash": config_hash(fitting),
         "torch": torch.__version__.split("+")[0],
         **({"transformers": transformers.__version__} if network and not decoder else {"diffusers": diffusers.__version__}),
-        "config": config, "defaults": plain(class_defaults(cls) | (cls.nested_defaults() if hasattr(cls, "nested_defaults") else {})),
+        "config": fitting, "defaults": plain(class_defaults(cls) | (cls.nested_defaults() if hasattr(cls, "nested_defaults") else {})),
         **({} if network else {"latent": wrapper.latent_size(config) | ({"guidance_norm": True} if wrapper.guidance_norm else {})}),
         **({"decoder": wrapper.decoder(transformer)} if decoder else {}),
         "operators": sorted({node.name for node in nodes}),

@@ -35,6 +35,11 @@ LTX_DECODER = dict(
     decoder_block_out_channels=[256, 512, 1024], decoder_spatio_temporal_scaling=[True] * 3, upsample_residual=[True] * 3,
     upsample_factor=[2] * 3, timestep_conditioning=True)
 
+# SD3's and FLUX.1's autoencoders, which differ in their scales.
+KL = dict(block_out_channels=[128, 256, 512, 512], layers_per_block=2, latent_channels=16,
+          down_block_types=["DownEncoderBlock2D"] * 4, up_block_types=["UpDecoderBlock2D"] * 4, use_quant_conv=False,
+          use_post_quant_conv=False)
+
 PUBLISHED = {
     # name: (class, config); keys that are left out are the class's defaults
     "sd3.5-medium": ("SD3Transformer2DModel", SD35 | dict(
@@ -57,6 +62,8 @@ PUBLISHED = {
     "ltx-video-13b": ("LTXVideoTransformer3DModel", dict(
         num_layers=48, attention_head_dim=128, cross_attention_dim=4096)),
     "qwen-image": ("QwenImageTransformer2DModel", {}),
+    "sd3": ("AutoencoderKL", KL | dict(scaling_factor=1.5305, shift_factor=0.0609)),
+    "flux.1": ("AutoencoderKL", KL | dict(scaling_factor=0.3611, shift_factor=0.1159)),
     "flux.2": ("AutoencoderKLFlux2", {}),
     "flux.2-small-decoder": ("AutoencoderKLFlux2", dict(decoder_block_out_channels=[96, 192, 384, 384])),
     "hunyuan-video-decoder": ("AutoencoderKLHunyuanVideo", {}),

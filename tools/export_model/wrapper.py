@@ -57,6 +57,7 @@ class Wrapper(torch.nn.Module):
     guidance = None  # The pipeline's default scale, where guidance is an input.
     guidance_norm = False  # The pipeline gives a guided token the norm of the one with the prompt.
     tiny = {}  # Name -> a small config with every part of the network, for checks and goldens.
+    notes = ()  # Keys of the config that change nothing in the graph: any value fits.
 
     def __init__(self, transformer):
         super().__init__()

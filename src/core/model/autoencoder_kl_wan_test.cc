@@ -156,7 +156,7 @@ TEST(DecoderTableTest, TheConfigsClassChoosesTheRow) {
     EXPECT_EQ((*decoder)->factors().time, 2);
     EXPECT_EQ((*decoder)->factors().space, 2);
   }
-  EXPECT_EQ((*ReadDecoder("{}"))->class_name(), "AutoencoderKL");
+  EXPECT_EQ(*DecoderClassOf("{}"), "AutoencoderKL");
   EXPECT_TRUE(IsNativeDecoder("AutoencoderKLWan"));
   EXPECT_FALSE(IsNativeDecoder("AutoencoderTiny"));
   EXPECT_FALSE(IsNativeDecoder(""));

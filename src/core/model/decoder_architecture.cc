@@ -14,7 +14,7 @@ absl::StatusOr<std::string> DecoderClassOf(const std::string& config_json) {
   const auto json = ParseJson(config_json);
   if (!json.is_object()) return absl::InvalidArgumentError("autoencoder config: not a JSON object");
   const auto written = json.find("_class_name");
-  if (written == json.end()) return DecoderTable().front().class_name;
+  if (written == json.end()) return "AutoencoderKL";
   if (written->is_string() && !written->get<std::string>().empty()) return *written;
   return absl::InvalidArgumentError(
       absl::StrCat("autoencoder config: _class_name is no name: ", written->dump()));

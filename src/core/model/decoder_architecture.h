@@ -69,8 +69,7 @@ struct DecoderRow {
 // One row per autoencoder. decoder_table.cc defines nothing else, as architecture_table.cc.
 const std::vector<DecoderRow>& DecoderTable();
 
-// The class that a vae/config.json names, or the table's first. kInvalidArgument for what is no
-// config.
+// The class that a vae/config.json names, or AutoencoderKL. kInvalidArgument for what is no config.
 absl::StatusOr<std::string> DecoderClassOf(const std::string& config_json);
 
 // Whether a class has a row of its own, and needs no graph.

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/model/autoencoder_kl.h"
 #include "core/model/autoencoder_kl_wan.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/exported_graph/exported_decoder.h"
@@ -9,7 +8,6 @@ namespace oxbow::model {
 // The first row that fits is taken, so the one of any class is the last.
 const std::vector<DecoderRow>& DecoderTable() {
   static const std::vector<DecoderRow> table = {
-      {"AutoencoderKL", &ReadAutoencoderKl},
       {"AutoencoderKLWan", &ReadAutoencoderKlWan},
       {"AutoencoderKLQwenImage", &ReadAutoencoderKlWan},
       {"", &exported::ReadExportedDecoder},

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of classes: one file each, no other place names a class."""
 from export_model.wrapper import Decoder, Network
-from export_model.wrappers.decoders import Flux2Decoder, HunyuanVideoDecoder, LtxDecoder
+from export_model.wrappers.decoders import Flux2Decoder, HunyuanVideoDecoder, KlDecoder, LtxDecoder
 from export_model.wrappers.flux import Flux
 from export_model.wrappers.flux2 import Flux2
 from export_model.wrappers.hunyuan_video import HunyuanVideo
@@ -16,8 +16,8 @@ from export_model.wrappers.z_image import ZImage
 
 WRAPPERS = {wrapper.class_name(): wrapper
             for wrapper in (Sd3, Flux, Wan, QwenImage, ZImage, Flux2, HunyuanVideo, Ltx, ImageRewardNetwork,
-                            Mask2FormerNetwork, MobileDetector, ServerDetector, MobileRecogniser, ServerRecogniser, Flux2Decoder,
-                            HunyuanVideoDecoder, LtxDecoder)}
+                            Mask2FormerNetwork, MobileDetector, ServerDetector, MobileRecogniser, ServerRecogniser, KlDecoder,
+                            Flux2Decoder, HunyuanVideoDecoder, LtxDecoder)}
 
 # Name -> (class, small config).
 TINY = {name: (class_name, config) for class_name, wrapper in WRAPPERS.items() for name, config in wrapper.tiny.items()}

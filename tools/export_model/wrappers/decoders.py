@@ -18,6 +18,48 @@ def channels(values, like):
     return values.view(1, -1, *[1] * (like.dim() - 2))
 
 
+def levels(count):
+    """Keys that name the kinds of `count` levels."""
+    return dict(down_block_types=("DownEncoderBlock2D",) * count, up_block_types=("UpDecoderBlock2D",) * count)
+
+
+class KlDecoder(Decoder):
+    """The Gaussian autoencoder (arXiv:2112.10752) of SD3, FLUX.1 and Z-Image, and the older ones with post_quant_conv."""
+    transformer_class = "AutoencoderKL"
+    notes = ("sample_size", "force_upcast")  # Of tiles and of float16.
+    tiny = {
+        "kl_decoder_sd3": dict(
+            latent_channels=4, block_out_channels=(2, 4, 4, 4), norm_num_groups=2, scaling_factor=1.5305, shift_factor=0.0609,
+            use_quant_conv=False, use_post_quant_conv=False, **levels(4)),
+        "kl_decoder_flux": dict(
+            latent_channels=4, block_out_channels=(4, 8), layers_per_block=2, norm_num_groups=4, scaling_factor=0.3611,
+            shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False, **levels(2)),
+        "kl_decoder_sd1": dict(block_out_channels=(4, 8), norm_num_groups=1, **levels(2)),
+        "kl_decoder_plain": dict(
+            latent_channels=1, block_out_channels=(4, 4), norm_num_groups=4, use_quant_conv=False,
+            mid_block_add_attention=False, **levels(2)),
+        "kl_decoder_one_level": dict(
+            in_channels=1, latent_channels=1, block_out_channels=(6,), norm_num_groups=3, use_post_quant_conv=False,
+            shift_factor=-0.5),
+        "kl_decoder_narrow": dict(
+            latent_channels=5, block_out_channels=(4, 2, 6), norm_num_groups=2, scaling_factor=2.0, **levels(3))}
+
+    @classmethod
+    def inputs(cls, config):
+        if config["latents_mean"] is not None or config["latents_std"] is not None:
+            raise ValueError("latents_mean and latents_std: the pipelines take scaling_factor and shift_factor alone")
+        return {"latents": ["B", config["latent_channels"], "H", "W"]}
+
+    @classmethod
+    def decoder(cls, vae):
+        return {"time": 1, "space": 2 ** (len(vae.config.block_out_channels) - 1)}
+
+    def forward(self, latents):
+        config = self.transformer.config
+        z = latents / config.scaling_factor + (config.shift_factor or 0.0)
+        return (self.transformer.decode(z, return_dict=False)[0],)
+
+
 class Flux2Decoder(Decoder):
     transformer_class = "AutoencoderKLFlux2"
     tiny = {

@@ -6,6 +6,7 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <set>
 #include <utility>
@@ -15,15 +16,21 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
+#include "core/model/device_memory.h"
 #include "core/model/exported_graph/dry_run.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
 #include "core/model/exported_graph/interpreter.h"
+#include "core/model/exported_graph/settled_nodes.h"
 
 namespace oxbow::model::exported {
 namespace {
 
 constexpr int64_t kFrameDimension = 2;  // The dimension of frames, of latents and of pixels.
+
+// Pictures at a time. A CPU is not faster with several, and one by one their bits do not depend on
+// the batch. A clip takes the memory of many pictures.
+int64_t RowsAtOnce(bool video, bool on_cpu) { return video || on_cpu ? 1 : 8; }
 
 // The first frames of `pixels` fade over from the last ones of `before`, in place.
 void FadeOver(const at::Tensor& before, at::Tensor& pixels, int64_t frames) {
@@ -46,6 +53,7 @@ class RunningDecoder final : public ExportedDecoder {
       : facts_(*program->graph.decoder),
         video_(program->graph.inputs[0].shape.size() == 5),
         device_(device),
+        rows_max_(RowsAtOnce(video_, device.is_cpu())),
         interpreter_(program, weights, PlainLinears(program->graph, weights), device, {}) {}
 
   at::Tensor Pixels(const at::Tensor& latents) const override {
@@ -66,20 +74,19 @@ class RunningDecoder final : public ExportedDecoder {
     const bool picture = video_ && latents.dim() == 4;
     const at::Tensor all = picture ? latents.unsqueeze(kFrameDimension) : latents;
     OXBOW_CHECK(all.dim() == (video_ ? 5 : 4) && all.size(0) > 0) << "latents " << latents.sizes();
-    std::vector<at::Tensor> rows;
-    for (int64_t row = 0; row < all.size(0); ++row) {
+    const auto decode = [&](int64_t row, int64_t count) {
       std::vector<at::Tensor> pieces;
-      DecodeRow(all.narrow(0, row, 1), [&](const at::Tensor& pixels) {
+      DecodeRows(all.narrow(0, row, count), [&](const at::Tensor& pixels) {
         pieces.push_back(change(pixels).to(latents.device()));
       });
-      rows.push_back(pieces.size() == 1 ? pieces[0] : at::cat(pieces, time));
-    }
-    const at::Tensor joined = at::cat(rows);
+      return pieces.size() == 1 ? pieces[0] : at::cat(pieces, time);
+    };
+    const at::Tensor joined = InPortions(all.size(0), rows_max_, "the image decoder", decode);
     return picture ? joined.squeeze(time) : joined;
   }
 
-  void DecodeRow(const at::Tensor& latents,
-                 const std::function<void(const at::Tensor&)>& take) const {
+  void DecodeRows(const at::Tensor& latents,
+                  const std::function<void(const at::Tensor&)>& take) const {
     if (facts_.tile_frames == 0) return take(Run(latents));
     const int64_t frames = latents.size(kFrameDimension);
     at::Tensor before;
@@ -104,6 +111,7 @@ class RunningDecoder final : public ExportedDecoder {
   const GraphDecoder facts_;
   const bool video_;
   const at::Device device_;
+  mutable std::atomic<int64_t> rows_max_;  // That the graph takes at a time.
   const Interpreter interpreter_;
 };
 
@@ -128,12 +136,13 @@ class ExportedDecoderArchitecture final : public DecoderArchitecture {
   // Beside what the graph holds: the pixels of the tile before, and those in bytes that are done.
   // A CPU's convolutions take memory inside themselves, which is not seen.
   uint64_t DecodingBytes(const std::vector<int64_t>& latent, int64_t rows,
-                         bool /*on_cpu*/) const override {
+                         bool on_cpu) const override {
     const GraphDecoder& facts = *program_->graph.decoder;
     const bool video = latent.size() == 4;
+    const int64_t at_once = std::min(rows, RowsAtOnce(video, on_cpu));
     const int64_t frames = video ? latent[1] : 1;
     const bool cut = facts.tile_frames > 0 && frames > facts.tile_frames + 1;
-    const SymbolValues sizes = {{"B", 1},
+    const SymbolValues sizes = {{"B", at_once},
                                 {"F", cut ? facts.tile_frames + 1 : frames},
                                 {"H", latent[latent.size() - 2]},
                                 {"W", latent.back()}};
@@ -141,12 +150,11 @@ class ExportedDecoderArchitecture final : public DecoderArchitecture {
     const auto shapes = OutputShapes(program_, sizes);
     if (!peak.ok() || !shapes.ok()) return 0;
     const auto pixels = static_cast<uint64_t>(c10::multiply_integers(shapes->at(0)));
-    const auto rows_at_once = static_cast<uint64_t>(video ? 1 : rows);
+    const auto rows_made = static_cast<uint64_t>(video ? 1 : rows);
     const uint64_t frames_made = static_cast<uint64_t>((frames - 1) * facts.time + 1);
-    const uint64_t frames_of_tile =
-        video ? static_cast<uint64_t>(shapes->at(0)[kFrameDimension]) : 1;
+    const int64_t frames_of_run = at_once * (video ? shapes->at(0)[kFrameDimension] : 1);
     return *peak + (cut ? pixels * sizeof(float) : 0) +
-           rows_at_once * (pixels / frames_of_tile) * frames_made;
+           rows_made * (pixels / static_cast<uint64_t>(frames_of_run)) * frames_made;
   }
 
   absl::StatusOr<std::unique_ptr<ImageDecoder>> Make(const NamedTensors& tensors) const override {
@@ -193,7 +201,7 @@ absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> DecoderFromGraph(
   Shapes shapes = ShapesOf(graph);
   std::erase_if(graph.parameters,
                 [](const GraphParameter& parameter) { return parameter.slot == kNoSlot; });
-  OXBOW_ASSIGN_OR_RETURN(const auto program, Compile(std::move(graph)));
+  OXBOW_ASSIGN_OR_RETURN(const auto program, Compile(OverwriteDeadInputs(std::move(graph))));
   OXBOW_RETURN_IF_ERROR(CheckFactors(program));
   return std::make_shared<const ExportedDecoderArchitecture>(program, std::move(shapes),
                                                              source.graph_json);

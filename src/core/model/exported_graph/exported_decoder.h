@@ -20,8 +20,9 @@ namespace oxbow::model::exported {
 class ExportedDecoder : public ImageDecoder {
  public:
   // latents [B, C, h, w] -> [B, channels, H, W], or [B, C, f, h, w] -> [B, channels, F, H, W] in
-  // about [-1, 1], on the latents' device. Rows are decoded one after another: a row depends on its
-  // own row alone, bit for bit. Of pictures' latents a graph of videos makes one frame each.
+  // about [-1, 1], on the latents' device. A row depends on its own row alone, on a CPU bit for
+  // bit: rows are decoded one after another there, which also bounds the memory taken, and on a GPU
+  // some pictures at a time. Of pictures' latents a graph of videos makes one frame each.
   virtual at::Tensor Pixels(const at::Tensor& latents) const = 0;
 };
 

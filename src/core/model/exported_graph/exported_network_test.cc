@@ -131,6 +131,28 @@ TEST(ExportedNetworkTest, ReluWritesOverWhatNobodyElseReads) {
   EXPECT_THAT(in_place, ElementsAre(1));
 }
 
+// 1 = linear(x), 2 = silu(1), 3 = linear(2), 4 = 3 + x, 5 = 4 / 1, 6 = 5 / 2, 7 = x / 1.
+TEST(ExportedNetworkTest, ADivisionOfRealNumbersByOneIsLeftOut) {
+  Graph graph;
+  const auto node = [&](const std::string& op, Slot read, Slot made) -> GraphNode& {
+    GraphNode& added = graph.nodes.emplace_back(GraphNode{.op = op, .outputs = {made}});
+    added.arguments.emplace_back("self", Value{SlotRef{read}});
+    return added;
+  };
+  node("aten::linear", 0, 1);
+  node("aten::silu", 1, 2);
+  node("aten::linear", 2, 3);
+  node("aten::add", 3, 4).arguments.emplace_back("other", Value{SlotRef{0}});
+  node("aten::div", 4, 5).arguments.emplace_back("other", Value{1.0});
+  node("aten::div", 5, 6).arguments.emplace_back("other", Value{int64_t{2}});
+  node("aten::div", 0, 7).arguments.emplace_back("other", Value{int64_t{1}});
+  std::vector<std::string> ops;
+  for (const GraphNode& changed : OverwriteDeadInputs(graph).nodes) ops.push_back(changed.op);
+  EXPECT_THAT(ops, ElementsAre("aten::linear", "aten::silu_", "aten::linear", "aten::add",
+                               "aten::detach", "aten::div", "aten::div"))
+      << "x may be a whole number";
+}
+
 TEST(ExportedNetworkTest, FilesThatAreNoNetworkAreRefused) {
   const auto refusal = [](const json& graph, const std::string& config = "") {
     const absl::Status status = ParseNetwork(graph.dump(), "SmallReward", config).status();

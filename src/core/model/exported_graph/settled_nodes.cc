@@ -22,6 +22,15 @@ bool WritesInPlace(const GraphNode& node) {
   return node.op.ends_with('_') && !node.op.ends_with("__");
 }
 
+// Whether an argument is the number 1.
+bool IsOne(const GraphNode& node, const std::string& argument) {
+  return std::ranges::any_of(node.arguments, [&](const auto& named) {
+    const auto* whole = std::get_if<int64_t>(&named.second.is);
+    const auto* real = std::get_if<double>(&named.second.is);
+    return named.first == argument && ((whole && *whole == 1) || (real && *real == 1));
+  });
+}
+
 // Values that nodes make without an input, and the part of them that weights went into.
 struct KnownSlots {
   std::set<Slot> known;
@@ -128,17 +137,26 @@ absl::StatusOr<Graph> SettleNodes(Graph graph, NamedTensors& weights) {
 }
 
 Graph OverwriteDeadInputs(Graph graph) {
-  const std::set<std::string> makers = {"aten::conv2d", "aten::conv_transpose2d", "aten::linear",
-                                        "aten::add", "aten::mul"};
+  const std::set<std::string> layers = {"aten::conv2d", "aten::conv_transpose2d", "aten::linear",
+                                        "aten::group_norm"};
+  const std::set<std::string> sums = {"aten::add", "aten::mul"};
   std::map<Slot, int> reads = ReadCounts(graph);
-  std::set<Slot> own;  // Results that are no views.
-  for (const GraphNode& node : graph.nodes) {
-    if (makers.contains(node.op)) own.insert(node.outputs[0]);
-  }
+  std::set<Slot> own, real;  // Results that are no views; results of layers and sums with them.
   for (GraphNode& node : graph.nodes) {
-    if (node.op != "aten::relu") continue;
     const std::vector<Slot> read = ReadsOf(node);
-    if (read.size() == 1 && reads[read[0]] == 1 && own.contains(read[0])) node.op += "_";
+    const bool layer = layers.contains(node.op), sum = sums.contains(node.op);
+    const auto is_real = [&](Slot slot) { return real.contains(slot); };
+    if (layer || sum) own.insert(node.outputs[0]);
+    if (layer || (sum && std::ranges::any_of(read, is_real))) real.insert(node.outputs[0]);
+    if (node.op == "aten::div" && read.size() == 1 && is_real(read[0]) && IsOne(node, "other")) {
+      node.op = "aten::detach";
+      node.overload.clear();
+      std::erase_if(node.arguments, [](const auto& named) { return named.first != "self"; });
+      real.insert(node.outputs[0]);
+    } else if ((node.op == "aten::relu" || node.op == "aten::silu") && read.size() == 1 &&
+               reads[read[0]] == 1 && own.contains(read[0])) {
+      node.op += "_";
+    }
   }
   return graph;
 }

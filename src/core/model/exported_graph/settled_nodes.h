@@ -14,8 +14,9 @@ namespace oxbow::model::exported {
 // compile, and if an operator fails, naming the node.
 absl::StatusOr<Graph> SettleNodes(Graph graph, NamedTensors& weights);
 
-// For a network that never trains: the graph with relu in place where its input was made by a node
-// that hands out memory of its own (a product or a sum), and nobody else reads that input.
+// For a network that never trains: the graph with relu and silu in place where their input was made
+// by a node that hands out memory of its own (a product, a sum or a norm), and nobody else reads
+// that input; and without divisions of a layer's result, or of a sum with one, by 1.
 Graph OverwriteDeadInputs(Graph graph);
 
 }  // namespace oxbow::model::exported
