@@ -23,7 +23,7 @@ namespace {
 
 std::atomic<double> flop_so_far = 0;
 
-// Of a running operator: the operations for each element of its first result.
+// The operations of a running operator for each element of its first result.
 struct Counted : at::ObserverContext {
   explicit Counted(double flop) : per_element(flop) {}
   const double per_element;

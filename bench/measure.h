@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What benchmarks of networks print: times, operations, memory, kernels.
+// Times, operations, memory and kernels of networks, as benchmarks print them.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -24,8 +24,8 @@ void ForgetPeak(at::Device device);
 
 struct Report {
   int repeat = 3;
-  size_t kernels = 0;      // Of a GPU, to print: the longest. 0: none.
-  double peak_tflops = 0;  // Of the device; 0: no MFU is printed.
+  size_t kernels = 0;      // So many of a GPU's longest kernels are printed.
+  double peak_tflops = 0;  // The device's; 0: no MFU is printed.
 };
 
 // Runs `work` for one line of its time and rate, and the kernels:

@@ -27,9 +27,9 @@ SERVICES = ["oxbow", "oxbow_models", "oxbow_spawn", "learner", "rollout_worker",
 GRAPHS = ["SD3Transformer2DModel-sd3.5-medium", "FluxTransformer2DModel-flux.1-dev", "WanTransformer3DModel-wan2.1-t2v-1.3b"]
 TINY = ["sd3_tiny", "flux_dev_tiny", "wan_tiny"]
 FLEETS = ["bf16", "flux"]
-# Those of LibTorch come with Python's torch, and those of the C library with every machine.
+# LibTorch's come with Python's torch, and the C library's with every machine.
 ELSEWHERE = re.compile(r"lib(torch|c10|cud|cublas|nccl|nv|gomp|shm|stdc\+\+|gcc_s|(c|m|dl|rt|pthread|resolv)\.so)|ld-linux")
-COPIES = {  # Of a part, beside its programs: where from, and where to in the pack.
+COPIES = {  # A part's files beside its programs: where from, and where to in the pack.
     "tests": {f"tests/golden/{kind}": f"goldens/{kind}" for kind in ("models", "exported", "scorers")} | {
         "models/digits": "models/digits"},
     "bench": {f"models/graphs/{graph}.json.gz": f"graphs/{graph}.json.gz" for graph in GRAPHS} | {
@@ -109,7 +109,7 @@ def carry_cpu_results(args, root):
 
 
 def tree_megabytes():
-    """What a copy of the working tree weighs: tracked files, and those that git does not ignore."""
+    """The weight of a copy of the working tree: tracked files, and others that git does not ignore."""
     said = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
                           check=True).stdout
     return megabytes(ROOT / name for name in said.split("\0") if name)

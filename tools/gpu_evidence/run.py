@@ -37,10 +37,10 @@ def missing_libraries(program, environment):
 class Machine:
     """Where the programs are, and what they are run with."""
 
-    def __init__(self, root, device):
+    def __init__(self, root, device, gpus):
         import torch  # Its libraries are those of the programs.
         self.torch, self.root, self.device = torch, root, device
-        self.gpus = torch.cuda.device_count() if device.startswith("cuda") else 0
+        self.gpus = torch.cuda.device_count() if gpus is None else gpus
         libraries = [root / "lib", pathlib.Path(torch.__file__).parent / "lib", os.environ.get("LD_LIBRARY_PATH")]
         self.environment = os.environ | {
             "LD_LIBRARY_PATH": ":".join(str(folder) for folder in libraries if folder),
@@ -130,6 +130,7 @@ def main():
     parser.add_argument("pack", type=pathlib.Path, help="of pack.py, or the folder that it was unpacked into")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--gpus", type=int, help="so many; else as many as torch sees")
     parser.add_argument("--seconds", type=float, default=480, help="for all steps")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="steps whose names begin so")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes")
@@ -142,7 +143,7 @@ def main():
             with tarfile.open(root) as pack:
                 pack.extractall(scratch, filter="data") if hasattr(tarfile, "data_filter") else pack.extractall(scratch)
             root = pathlib.Path(scratch)
-        machine = Machine(root, args.device)
+        machine = Machine(root, args.device, args.gpus)
         about, lines, failed = list(machine.lines()), [], 0
         print(*about, sep="\n", flush=True)
         with open(args.out / "log.txt", "w") as log:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the steps of run.py have printed, as the table of docs/lab/gpu.md."""
+"""Figures that the steps of run.py have printed, as a table for docs/lab/gpu.md."""
 import re
 
 HEADER = "| step | figure | measured | predicted | off by |\n|---|---|---|---|---|\n"
