@@ -6,10 +6,11 @@
 # make check-cuda   build and link the CUDA and NCCL code against CUDA LibTorch (4.6 GB in .deps/cuda-venv);
 #                     its tests need a GPU and are skipped without one
 # make build-cuda   build and link all programs with CUDA LibTorch, into build/cuda/bin; needs no GPU
-# make test-gpu   build the core with CUDA LibTorch; run all its tests, including those that need a GPU, and
-# sd35m_bench
+# make test-gpu   build the core with CUDA LibTorch; run its tests that need a GPU, and graph_bench
 # make rehearse-gpu   run the GPU tests and short runs of all programs on the rehearsal device, which needs no GPU
 #                     (tests/rehearsal)
+# make gpu-evidence   build and pack, without a GPU, what measures a GPU in eight minutes on a machine that has Python's
+#                     torch and no network (tools/gpu_evidence/pack.py)
 # make gpu-fleets   build everything with CUDA LibTorch and train short runs on the CPU and on a GPU (tests/gpu/fleets.py)
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
@@ -35,7 +36,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train demo-video test test-again check-cuda build-cuda test-gpu gpu-fleets rehearse-gpu check-observe check-python check-real-sizes check-export-model docs same chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train demo-video test test-again check-cuda build-cuda test-gpu gpu-evidence gpu-fleets rehearse-gpu check-observe check-python check-real-sizes check-export-model docs same chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -100,8 +101,17 @@ ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
 endif
 	@cmake --preset cuda-core $(CMAKE_FLAGS)
-	@cmake --build build/cuda-core -j $(JOBS)
+	@cmake --build build/cuda-core -j $(JOBS) --target gpu_test nccl_ranks_test graph_bench
 	@BENCH_FLAGS="$(BENCH_FLAGS)" tests/gpu/run.sh build/cuda-core
+
+EVIDENCE_FLAGS ?=
+gpu-evidence:
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
+endif
+	@cmake --preset cuda -DOXBOW_BUILD_BENCH=ON -DOXBOW_CUDA_ARCHITECTURES=90 $(CMAKE_FLAGS)
+	@cmake --build build/cuda -j $(JOBS) --target $(PROGRAMS) gpu_test nccl_ranks_test graph_bench decoder_bench
+	@tools/gpu_evidence/pack.py build/cuda $(EVIDENCE_FLAGS)
 
 FLEET_FLAGS ?=
 gpu-fleets:
@@ -122,6 +132,9 @@ rehearse-gpu: deps $(BUILD)/build.ninja
 	@$(if $(REHEARSAL_EVERY),OXBOW_FULL_DEVICE_EVERY=$(REHEARSAL_EVERY)) tests/rehearsal/run.sh $(BUILD)
 	@tests/rehearsal/full_runs.py $(BUILD) --jobs 2 $(if $(REHEARSAL_EVERY),--every $(REHEARSAL_EVERY))
 	@tests/rehearsal/worker_per_gpu.py $(BUILD)
+	@tools/gpu_evidence/pack.py $(BUILD) --out $(BUILD)/evidence --parts bench --rehearsal
+	@OXBOW_REHEARSAL_DEVICES=2 .deps/venv/bin/python3 tools/gpu_evidence/run.py $(BUILD)/evidence/pack.tar.xz --out $(BUILD)/evidence \
+	  --smoke --only SD3.5-M FLUX Wan decoder
 	@tests/gpu/fleets.py $(BUILD) --rehearse --jobs 1 --late $(REHEARSAL_LATE) $(if $(REHEARSAL_FLEETS),--only $(REHEARSAL_FLEETS))
 
 check-observe: deps $(BUILD)/build.ninja

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the benchmarks that need only a build: bench/run_all.sh BUILD. They give the figures of
 # docs/lab.
-# Not run here: oxbow bench learning configs/bench/*.yaml, sd35m_bench, bench/reward_bench.py, and
+# Not run here: oxbow bench learning configs/bench/*.yaml, graph_bench, decoder_bench, bench/reward_bench.py, and
 # tools/bench_diffusers.py, which runs transformer_bench.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The work of sd35m_bench in PyTorch's eager mode with diffusers and peft, on the same GPU: forward pass and training step
-of a LoRA on SD3.5-M at its published size, random weights.
+"""The work of graph_bench with diffusers and peft, eager or compiled, on the same GPU: forward pass and training step of a
+LoRA on SD3.5-M at its published size, random weights.
 
-    bench/sd35m_diffusers.py --rows 8 --compute bf16
+    bench/sd35m_diffusers.py --rows 8 --compute bf16 [--compile]
 
 bf16 is arranged as flow_grpo does it: the base in bf16, the adapter in float32, autocast. Inputs stay on the GPU.
 """
@@ -22,13 +22,18 @@ TARGETS = [f"attn.{name}" for name in ("add_q_proj", "add_k_proj", "add_v_proj",
                                        "to_out.0")]
 
 
+def wait():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def median_ms(work, repeat):
     times = []
     for i in range(repeat + 2):
-        torch.cuda.synchronize()
+        wait()
         start = time.perf_counter()
         work()
-        torch.cuda.synchronize()
+        wait()
         if i > 1:
             times.append(1e3 * (time.perf_counter() - start))
     return statistics.median(times)
@@ -42,11 +47,15 @@ def main():
     parser.add_argument("--compute", choices=("f32", "bf16"), default="bf16")
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--checkpoint", action="store_true")
+    parser.add_argument("--compile", action="store_true", help="with torch.compile")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--layers", type=int, default=24)
     args = parser.parse_args()
     torch.manual_seed(1)
     dtype = torch.bfloat16 if args.compute == "bf16" else torch.float32
-    with torch.device("cuda"):
-        model = SD3Transformer2DModel(**TRANSFORMER).to(dtype)
+    config = TRANSFORMER | dict(num_layers=args.layers, dual_attention_layers=tuple(range(min(args.layers, 13))))
+    with torch.device(args.device):
+        model = SD3Transformer2DModel(**config).to(dtype)
         for p in model.parameters():
             p.data.normal_(std=0.02)
         x = torch.randn(args.rows, 16, args.pixels // 8, args.pixels // 8)
@@ -63,7 +72,7 @@ def main():
         model.train()
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=3e-4)
-    precision = (lambda: torch.autocast("cuda", torch.bfloat16)) if args.compute == "bf16" else contextlib.nullcontext
+    precision = (lambda: torch.autocast(args.device, torch.bfloat16)) if args.compute == "bf16" else contextlib.nullcontext
 
     def velocity():
         with precision():
@@ -80,10 +89,14 @@ def main():
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
 
-    print(f"diffusers eager, {args.rows} rows of {args.pixels} px, {args.compute}, torch {torch.__version__}")
+    if args.compile:
+        model.compile()
+    mode = "compiled" if args.compile else "eager"
+    print(f"diffusers {mode}, {args.rows} rows of {args.pixels} px, {args.compute}, torch {torch.__version__}")
     print(f"forward          {median_ms(forward, args.repeat):8.1f} ms")
     print(f"training step    {median_ms(train, args.repeat):8.1f} ms")
-    print(f"training memory  {torch.cuda.max_memory_allocated() / 2**20:8.0f} MiB at most", flush=True)
+    if args.device == "cuda":
+        print(f"training memory  {torch.cuda.max_memory_allocated() / 2**20:8.0f} MiB at most", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 """Trains short runs on the CPU and on a GPU with the real binaries and compares their metrics.
 
     tests/gpu/fleets.py BUILD [--device cuda] [--only NAME ...] [--out DIR] [--rehearse [--late NAME ...]]
+    tests/gpu/fleets.py BUILD --cpu-only --out DIR [--only NAME ...]     the CPU's side alone, to carry to a machine with a GPU
+    tests/gpu/fleets.py BUILD --cpu-results DIR/cpu [--only NAME ...]    there: the GPU's side alone
 
 Each run has learner, worker, replay buffer and reward server. On the GPU, learner and worker share one device. Both runs
 draw the same noise (it comes from the CPU), so they differ by rounding alone until the first update, and by what training
@@ -62,6 +64,9 @@ FLEETS = {
     "graphs": ("digits-flow-grpo", [], ["model.cuda_graphs=true"], 1e-4),
     "launched": ("digits-flow-grpo", LORA, ["model.cuda_graphs=false"], 1e-4),
     "broadcast": ("digits-flow-grpo", [], ["publish.transport=broadcast"], 1e-4),
+    # Networks that run from exported graphs: an image's and a video's.
+    "flux": ("digits-flux", [], [], 1e-4),
+    "clip": ("clip", [], [], 1e-4),
 }
 # These need two GPUs.
 FLEETS_OF_TWO = {
@@ -100,10 +105,20 @@ def train(build, root, name, device, recipe, settings, environment=None):
                                   env=os.environ | (environment or {})).returncode
         except subprocess.TimeoutExpired:
             code = 124
-    path = directory / "metrics.jsonl"
+    return {"code": code, "seconds": time.monotonic() - start} | results(root, name)
+
+
+def results(root, name):
+    """The metrics that a run under `root` has left."""
+    path, log = root / name / "metrics.jsonl", root / f"{name}.log"
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return {"code": code, "seconds": time.monotonic() - start, "log": root / f"{name}.log",
-            "steps": {line["step"]: line for line in lines}}
+    return {"log": log, "steps": {line["step"]: line for line in lines}}
+
+
+def carried(root, name):
+    """A run that has ended well elsewhere (--cpu-only)."""
+    ended = (root / name / "metrics.jsonl").exists()
+    return {"code": 0 if ended else "not carried", "seconds": 0} | results(root, name)
 
 
 def rehearse(mode, build, root, name, *run):
@@ -142,7 +157,8 @@ def judge(name, cpu, gpu, tolerance):
           f"  step 1: {worst:.1e} {key}  step {last}: {later[0]:.1e} {later[1]}", flush=True)
     if not passed:
         for side in (cpu, gpu):
-            print("".join("    " + line for line in side["log"].read_text().splitlines(keepends=True)[-12:]))
+            if side["log"].exists():
+                print("".join("    " + line for line in side["log"].read_text().splitlines(keepends=True)[-12:]))
     return passed
 
 
@@ -165,26 +181,41 @@ def ranks_agree(root, names):
     return verdicts
 
 
+def on_the_cpu(pool, build, root, names):
+    """Exit code: whether a run failed."""
+    runs = {name: pool.submit(train, build, root, name, "cpu", *(FLEETS | FLEETS_OF_TWO)[name][:2]) for name in names}
+    codes = {name: run.result()["code"] for name, run in runs.items()}
+    print(f"fleets: {list(codes.values()).count(0)} of {len(codes)} trained on the CPU: {codes}")
+    return any(codes.values())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", nargs="+", choices=FLEETS | FLEETS_OF_TWO)
     parser.add_argument("--out", type=pathlib.Path, help="keep the runs here")
+    parser.add_argument("--cpu-only", action="store_true", help="train on the CPU alone, into --out")
+    parser.add_argument("--cpu-results", type=pathlib.Path, metavar="DIR", help="the CPU's side, trained elsewhere")
     parser.add_argument("--jobs", type=int, default=3, help="runs at a time")
     parser.add_argument("--rehearse", action="store_true", help="on the rehearsal device")
     parser.add_argument("--late", nargs="+", default=[], choices=FLEETS | FLEETS_OF_TWO,
                         help="with --rehearse: these with late kernels, too")
     args = parser.parse_args()
+    if args.cpu_only and not args.out:
+        parser.error("--cpu-only leaves its runs in --out")
     fleets = FLEETS | FLEETS_OF_TWO
     on_gpu = functools.partial(rehearse, "now") if args.rehearse else train
     names = args.only or list(fleets if args.rehearse else FLEETS)
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         root = (args.out or pathlib.Path(scratch)).absolute()
+        if args.cpu_only:
+            return on_the_cpu(pool, args.build, root / "cpu", names)
         on_cpu, pairs = {}, []
         for name in dict.fromkeys(names + args.late):
             recipe, both, gpu_alone, _ = fleets[name]
-            on_cpu[name] = pool.submit(train, args.build, root / "cpu", name, "cpu", recipe, both)
+            on_cpu[name] = (pool.submit(carried, args.cpu_results, name) if args.cpu_results else
+                            pool.submit(train, args.build, root / "cpu", name, "cpu", recipe, both))
             run = (name, args.device, recipe, both + gpu_alone)
             if name in names:
                 pairs.append((name, name, pool.submit(on_gpu, args.build, root / "gpu", *run)))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The networks of GenEval, ImageReward and PP-OCRv5 on a GPU say what they say on the CPU.
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +22,10 @@ namespace fs = std::filesystem;
 using model::ExpectNear;
 using model::exported::NetworkOptions;
 
-const fs::path kGoldens = OXBOW_SOURCE_DIR "/tests/golden/scorers";
+fs::path Goldens() {
+  const char* const directory = std::getenv("OXBOW_SCORER_GOLDENS");
+  return directory != nullptr ? directory : OXBOW_SOURCE_DIR "/tests/golden/scorers";
+}
 
 // Promise: GPU code does what the CPU's does.
 class RewardGpuTest : public model::GpuTest {
@@ -52,7 +56,7 @@ std::vector<Image8> ImagesOf(const fs::path& file) {
 
 // As a user makes it: converted weights beside config and graph.
 fs::path Detector(const std::string& name) {
-  const fs::path source = kGoldens / "geneval" / name;
+  const fs::path source = Goldens() / "geneval" / name;
   const fs::path made = fs::path(::testing::TempDir()) / ("detector" + name);
   fs::remove_all(made);
   fs::create_directories(made);
@@ -70,7 +74,7 @@ TEST_F(RewardGpuTest, GenevalsDetectorGivesTheLogitsOfTheCpu) {
     for (const NetworkOptions& kind : Kinds()) {
       const auto far = InstanceDetector::Open(directory, kind);
       ASSERT_TRUE(far.ok()) << far.status();
-      for (const Image8& image : ImagesOf(kGoldens / "geneval" / name / "expected.safetensors")) {
+      for (const Image8& image : ImagesOf(Goldens() / "geneval" / name / "expected.safetensors")) {
         const auto ours = (*far)->Logits(reward::ToRgb(image));
         const auto theirs = (*near)->Logits(reward::ToRgb(image));
         ASSERT_TRUE(ours.ok() && theirs.ok()) << ours.status();
@@ -86,7 +90,7 @@ TEST_F(RewardGpuTest, GenevalsDetectorGivesTheLogitsOfTheCpu) {
 TEST_F(RewardGpuTest, GenevalScoresWhatItScoresOnTheCpu) {
   const fs::path directory = Detector("3");
   const auto opened = [&](at::Device device) {
-    auto towers = ClipTowers::Open(kGoldens / "clip", {.device = device});
+    auto towers = ClipTowers::Open(Goldens() / "clip", {.device = device});
     EXPECT_TRUE(towers.ok()) << towers.status();
     auto scorer =
         OpenGeneval(directory, *towers, reward::GenevalVariant::kFlowGrpo, {.device = device});
@@ -97,7 +101,7 @@ TEST_F(RewardGpuTest, GenevalScoresWhatItScoresOnTheCpu) {
   const std::string metadata =
       R"({"tag": "colors", "include": [{"class": "oven", "count": 8, "color": "black"},
                                        {"class": "boat", "count": 4}]})";
-  for (const Image8& image : ImagesOf(kGoldens / "geneval/3/expected.safetensors")) {
+  for (const Image8& image : ImagesOf(Goldens() / "geneval/3/expected.safetensors")) {
     const auto ours = reward::ScoreOne(*far, "a photo", metadata, image);
     const auto theirs = reward::ScoreOne(*near, "a photo", metadata, image);
     ASSERT_TRUE(ours.ok() && theirs.ok()) << ours.status();
@@ -107,20 +111,20 @@ TEST_F(RewardGpuTest, GenevalScoresWhatItScoresOnTheCpu) {
 }
 
 TEST_F(RewardGpuTest, ImageRewardScoresWhatItScoresOnTheCpu) {
-  const auto file = io::ReadSafetensors(kGoldens / "imagereward/items.safetensors");
+  const auto file = io::ReadSafetensors(Goldens() / "imagereward/items.safetensors");
   ASSERT_TRUE(file.ok()) << file.status();
   const auto prompts =
       nlohmann::json::parse(file->metadata.at("prompts")).get<std::vector<std::string>>();
-  const std::vector<Image8> images = ImagesOf(kGoldens / "imagereward/items.safetensors");
+  const std::vector<Image8> images = ImagesOf(Goldens() / "imagereward/items.safetensors");
   std::vector<reward::Item> items;
   for (size_t i = 0; i < prompts.size(); ++i) {
     items.push_back({.prompt = prompts[i], .frames = {&images[i], 1}});
   }
   for (const std::string name : {"0", "2"}) {
-    const auto near = *OpenImageReward(kGoldens / "imagereward" / name);
+    const auto near = *OpenImageReward(Goldens() / "imagereward" / name);
     const auto theirs = near->ScoreBatch(items);
     for (const NetworkOptions& kind : Kinds()) {
-      const auto far = OpenImageReward(kGoldens / "imagereward" / name, kind);
+      const auto far = OpenImageReward(Goldens() / "imagereward" / name, kind);
       ASSERT_TRUE(far.ok()) << far.status();
       const auto ours = (*far)->ScoreBatch(items);
       for (size_t i = 0; i < items.size(); ++i) {
@@ -144,7 +148,7 @@ TEST_F(RewardGpuTest, PpocrsNetworksSayWhatTheySayOnTheCpu) {
     return outputs->begin()->second;
   };
   for (const std::string kind : {"mobile", "server"}) {
-    const fs::path directory = kGoldens / "ppocr" / kind / "0";
+    const fs::path directory = Goldens() / "ppocr" / kind / "0";
     const std::string family = kind == "mobile" ? "PPOCRV5Mobile" : "PPOCRV5Server";
     for (const auto& [part, name, pixels] :
          {std::tuple("det", family + "DetForObjectDetection", picture),

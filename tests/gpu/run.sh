@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# tests/gpu/run.sh BUILD: runs every test of a core build with CUDA LibTorch, including those that
-# need a GPU, and sd35m_bench. One process per binary, because each loads gigabytes of libraries.
-# The last line is a summary.
-#   BENCH_FLAGS="--peak-tflops 989 --rows 16"   flags of sd35m_bench, for the MFU of this GPU and other sizes
+# tests/gpu/run.sh BUILD: runs the tests of a core build with CUDA LibTorch that need a GPU, and
+# graph_bench with SD3.5-M. The last line is a summary.
+#   BENCH_FLAGS="--peak-tflops 989 --rows 18"   flags of graph_bench, for the MFU of this GPU and other sizes
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,8 +12,8 @@ trap 'rm -f "$log"' EXIT
 passed=0 failed=0 skipped=0
 count() { sed -n "$1" "$log" | tail -1 | grep . || echo 0; }
 
-for binary in "$build"/tests/*_test; do
-  name=$(basename "$binary")
+for name in gpu_test nccl_ranks_test; do
+  binary=$build/tests/$name
   timeout 1200 "$binary" --gtest_brief=1 >"$log" 2>&1
   status=$?
   good=$(count 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p')
@@ -27,15 +26,14 @@ for binary in "$build"/tests/*_test; do
   passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left))
 done
 
-for compute in f32 bf16; do
-  # shellcheck disable=SC2086
-  "$build/bin/sd35m_bench" --device cuda --compute "$compute" ${BENCH_FLAGS:-} 2>&1
-  case $? in
-    0) bench=measured ;;
-    3) bench="skipped, no GPU"; break ;;
-    *) bench=failed failed=$((failed + 1)) ;;
-  esac
-done
+# shellcheck disable=SC2086
+"$build/bin/graph_bench" models/graphs/SD3Transformer2DModel-sd3.5-medium.json.gz --device cuda --compute bf16 \
+  --repeat 10 ${BENCH_FLAGS:-} 2>&1
+case $? in
+  0) bench=measured ;;
+  3) bench="skipped, no GPU" ;;
+  *) bench=failed failed=$((failed + 1)) ;;
+esac
 
-echo "test-gpu: $passed passed, $failed failed, $skipped skipped; sd35m_bench $bench"
+echo "test-gpu: $passed passed, $failed failed, $skipped skipped; graph_bench $bench"
 [ "$failed" = 0 ]
