@@ -149,6 +149,8 @@ def main():
                 return 1
             now = megabytes(root.rglob("*"))
             weights[part], before = now - before, now
+        described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True)
+        (root / "REVISION").write_text(described.stdout)
         with tarfile.open(args.out / "pack.tar.xz", "w:xz", preset=9) as pack:  # It sees what programs share.
             pack.add(root, arcname=".")
     for name in ("run.py", "steps.py", "table.py"):
