@@ -85,7 +85,6 @@ class RunTest(unittest.TestCase):
             script(self.root / f"goldens/exported/{name}/graph.json.gz", "")
         (self.root / "sd35_vae.json").write_text("{}")
 
-    # Promise: GPU code does what the CPU's does.
     def test_each_failure_is_a_line_and_stops_no_other_step(self):
         script(self.root / "bin/gpu_test", "echo '[  PASSED  ] 7 tests.'; echo 'segmentation | fault'; exit 139\n")
         script(self.root / "bin/graph_bench", "echo 'forward   12.5 ms'; sleep 99 & echo $! > pid; wait\n")
@@ -120,6 +119,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         code, text, log = self.run_pack(out / "pack.tar.xz", "--smoke", "--only", "SD3", "FLUX", "Wan", "decoder")
         self.assertEqual(code, 0, text + log)
+        self.assertRegex(text, r"^oxbow [0-9a-f]{7,}(-dirty)?\ntorch 2.11.0, CUDA none, cuDNN none")
         for name in ("SD3.5-M, 18 rows | both passes, no adapter", "SD3.5-M, 48 rows, forward | forward",
                      "FLUX.1-dev, 4 rows of 512 px | training step, recomputed", "Wan2.1 1.3B, 33 frames of 480p | forward",
                      "decoder, 24 of 512 px | bf16"):

@@ -95,6 +95,8 @@ def stage(args, root, part):
         carry_cpu_results(args, root)
     if args.rehearsal:
         stripped(args.build / "rehearsal/lib/libtorch_cuda.so", root / "lib/libtorch_cuda.so")
+        (root / "lib/libc10_cuda.so").unlink(missing_ok=True)
+        (root / "lib/libc10_cuda.so").symlink_to("libtorch_cuda.so")
 
 
 def carry_cpu_results(args, root):
@@ -147,7 +149,9 @@ def main():
                 return 1
             now = megabytes(root.rglob("*"))
             weights[part], before = now - before, now
-        with tarfile.open(args.out / "pack.tar.xz", "w:xz") as pack:
+        described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True)
+        (root / "REVISION").write_text(described.stdout)
+        with tarfile.open(args.out / "pack.tar.xz", "w:xz", preset=9) as pack:  # It sees what programs share.
             pack.add(root, arcname=".")
     for name in ("run.py", "steps.py", "table.py"):
         copy(HERE / name, args.out / name)

@@ -50,6 +50,8 @@ class Machine:
             "OXBOW_SCORER_GOLDENS": str(root / "goldens/scorers"), "OXBOW_SMALL_MODELS": str(root / "models")}
 
     def lines(self):
+        revision = self.root / "REVISION"
+        yield f"oxbow {revision.read_text().strip() if revision.exists() else 'of an unknown revision'}"
         cuda = self.torch.version.cuda
         cudnn = self.torch.backends.cudnn.version() if cuda else "none"
         yield f"torch {self.torch.__version__}, CUDA {cuda or 'none'}, cuDNN {cudnn}, Python {sys.version.split()[0]}"
@@ -125,6 +127,14 @@ def do(machine, step, left, out):
     return f"exit code {code}: {last_line(text)}" if code else "", text
 
 
+def unpack(pack, folder):
+    try:
+        with tarfile.open(pack) as files:
+            files.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    except tarfile.CompressionError:  # A Python without lzma.
+        subprocess.run(["tar", "-xJf", pack, "-C", folder], check=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pack", type=pathlib.Path, help="of pack.py, or the folder that it was unpacked into")
@@ -140,8 +150,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         root = args.pack.absolute()
         if root.is_file():
-            with tarfile.open(root) as pack:
-                pack.extractall(scratch, filter="data") if hasattr(tarfile, "data_filter") else pack.extractall(scratch)
+            unpack(root, scratch)
             root = pathlib.Path(scratch)
         machine = Machine(root, args.device, args.gpus)
         about, lines, failed = list(machine.lines()), [], 0
@@ -154,6 +163,7 @@ def main():
                 outcome, text = do(machine, step, args.seconds - (started - begin), args.out)
                 failed += bool(outcome) and not outcome.startswith("left out: needs")
                 log.write(f"== {step.name}: {' '.join(machine.command(step))}\n{text}\n")
+                log.flush()
                 new = list(table.rows(step, outcome, text, args.smoke))
                 print(f"{time.monotonic() - started:6.1f} s", *new, sep="\n", flush=True)
                 lines += new

@@ -89,19 +89,16 @@ def peer(smoke, *flags):
 
 def steps(smoke=False):
     """In the order of what they tell. Of a smoke test all are tiny, and have ten times as long, since a CPU may be busy."""
-    made = true_steps(smoke)
+    made = [tests_of("gpu_test", 120), *networks(smoke), *peers_and_limits(smoke)]
     return [dataclasses.replace(step, seconds=10 * step.seconds) for step in made] if smoke else made
 
 
-def true_steps(smoke):
+def networks(smoke):
     profile = ("--profile", "30")
     image = {"--rows": 4, "--height": 512, "--width": 512, "--prompt-tokens": 512}
     clip = {"--rows": 1, "--height": 480, "--width": 832, "--frames": 33, "--prompt-tokens": 512}
     frozen = ("--targets", ATTENTION, "--recompute", *profile)
-    decode = ["--rows", "1", "--height", "64", "--width", "64", "--repeat", "1"] if smoke else [
-        "--rows", "24", "--repeat", "5", "--peak-tflops", "989", "--profile", "10"]
     return [
-        tests_of("gpu_test", 120),
         Step("SD3.5-M, 18 rows", sd35m(18, smoke, "--without-adapter", *profile), 60, [
             line("forward", "forward", 95, 110), line("forward, no adapter", "forward, no adapter", 81, 95),
             line("training step", "training step", 265, 280), mfu("of the step", "training step", 30, 36),
@@ -117,6 +114,13 @@ def true_steps(smoke):
                                                      clip, frozen), 60, [
             line("forward", "forward", 135, 150), mfu("of the forward pass", "forward", 49, 55),
             line("training step, recomputed", "training step"), KERNELS, MEMORY]),
+    ]
+
+
+def peers_and_limits(smoke):
+    decode = ["--rows", "1", "--height", "64", "--width", "64", "--repeat", "1"] if smoke else [
+        "--rows", "24", "--repeat", "5", "--peak-tflops", "989", "--profile", "10"]
+    return [
         Step("ceilings", ["{python}", "{root}/ceilings.py", "--device", "{device}"] + (["--tiny"] if smoke else []), 90, [
             Figure("product of 8192", r"(?m)^product \d+\^3 bf16.* (\d+) TFLOP/s", 750, 810, "TFLOP/s"),
             Figure("copy", r"(?m)^copy.* ([\d.]+) TB/s", 2.6, 4.4, "TB/s"),
