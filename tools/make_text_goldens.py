@@ -11,6 +11,7 @@ Writes, under tests/golden/text unless told otherwise:
                                            in the metadata; weights are exact in float16 and stored so
     tokenizer_json/                        the pipeline's tokenizers as transformers 5 saves them, for the same ids
     tokens_*.json                          difficult prompts, their ids, and the tokenizer folder that gave them
+    tokenizer_qwen2/, tokenizer_tekken/    tokenizers of language models, and byte_pairs_*.json their ids
     pipeline/                              text encoders and tokenizers of a tiny SD3, as diffusers saves them
     pipeline_flux/                         the same of a tiny FLUX.1, whose tokenizers are those of tokenizer_json/
     pipeline_wan/                          the same of a tiny Wan, whose tokenizer is laid out like UMT5's
@@ -72,11 +73,11 @@ CURATED = [
 ]
 
 
-def prompts(seed):
+def prompts(seed, count=180):
     """The curated prompts, then mixtures of words and difficult characters."""
     rng = random.Random(seed)
     mixed = []
-    for i in range(180):
+    for i in range(count):
         parts = []
         for _ in range(rng.randint(1, 9)):
             parts.append(rng.choice(WORDS) if rng.random() < 0.45 else
@@ -131,6 +132,51 @@ def t5_tokenizer_files(directory, seed, extra_ids, **layout):
     config = {"tokenizer_class": "T5Tokenizer", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>",
               "extra_ids": extra_ids, "model_max_length": 512, "legacy": True}
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+QWEN2_WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+TEKKEN_WORDS = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|"
+                r"\s*[\r\n]+|\s+(?!\S)|\s+")
+# Name: words, NFC, whether words that are tokens are merged, class, special tokens, the end of the text among them.
+BYTE_PAIRS = {
+    "qwen2": (QWEN2_WORDS, True, False, "Qwen2Tokenizer", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+    "tekken": (TEKKEN_WORDS, False, True, "PreTrainedTokenizerFast",
+               ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "<pad>"])}
+
+
+def byte_pairs(out, seed, name, count=180):
+    """A small tokenizer with the rules of a published one, and ids of difficult texts: tokenizer_NAME/ and byte_pairs_NAME.json."""
+    words, composes, ignore_merges, kind, special = BYTE_PAIRS[name]
+    directory = out / f"tokenizer_{name}"
+    directory.mkdir(parents=True, exist_ok=True)
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.normalizer = tokenizers.normalizers.NFC() if composes else None
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Split(tokenizers.Regex(words), "isolated"),
+        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    made.train_from_iterator(corpus(seed), tokenizers.trainers.BpeTrainer(
+        vocab_size=600, special_tokens=[] if composes else special, show_progress=False,
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())))
+    made.add_special_tokens([tokenizers.AddedToken(token, special=True, normalized=False) for token in special])
+    made.add_tokens([tokenizers.AddedToken("<think>", normalized=False), tokenizers.AddedToken("neon glow", normalized=True)])
+    made.decoder = tokenizers.decoders.ByteLevel()
+    file = json.loads(made.to_str())
+    file["model"]["ignore_merges"] = ignore_merges
+    (directory / "tokenizer.json").write_text(json.dumps(file, separators=(",", ":")) + "\n")
+    ends = {"pad_token": special[0] if composes else special[-1], "eos_token": special[-1] if composes else special[2]}
+    config = {"tokenizer_class": kind, **ends} | ({} if composes else {"bos_token": "<s>", "unk_token": "<unk>", "padding_side": "left"})
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(directory))
+    rng = random.Random(seed + 1)
+    texts = prompts(seed, count) + ["Neon GLOW neon glow", "'S'T'\u017f 'Ll'\u017fx", "a<think>b", "<|im_start|>user\n[INST]hi[/INST]<|im_end|>"]
+    texts += ["".join(rng.choice(special + TROUBLE + WORDS + ["\n", " ", "  ", "/", "\r\n"]) for _ in range(rng.randint(1, 12)))
+              for _ in range(count)]
+    cases = [{"text": t, "ids": tokenizer(t, add_special_tokens=False).input_ids} for t in texts]
+    (out / f"byte_pairs_{name}.json").write_text(json.dumps(
+        {"directory": directory.name, "transformers": transformers.__version__, "cases": cases},
+        separators=(",", ":")).replace("},{", "},\n{") + "\n")
+    print(f"byte_pairs_{name}.json", len(cases), "texts,", len(tokenizer), "tokens")
 
 
 UMT5_LAYOUT = {"byte_fallback": True, "bos_id": 2, "unk_id": 3, "vocab_size": 700}
@@ -545,6 +591,8 @@ def main():
     flux(args.out, args.seed)
     wan(args.out, args.seed)
     ltx(args.out, args.seed)
+    for name in BYTE_PAIRS:
+        byte_pairs(args.out, args.seed, name)
     for name in OUTSIDE:
         outside(args.out, args.seed, name)
 

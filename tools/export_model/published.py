@@ -35,6 +35,11 @@ LTX_DECODER = dict(
     decoder_block_out_channels=[256, 512, 1024], decoder_spatio_temporal_scaling=[True] * 3, upsample_residual=[True] * 3,
     upsample_factor=[2] * 3, timestep_conditioning=True)
 
+# Language models that read prompts: the config.json of Qwen2.5-VL-7B-Instruct, Qwen3-4B and 8B, Mistral-Small-3.2-24B.
+QWEN3 = dict(vocab_size=151936, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+             rms_norm_eps=1e-6, rope_theta=1000000.0)
+QWEN3_4B = QWEN3 | dict(hidden_size=2560, intermediate_size=9728)
+
 PUBLISHED = {
     # name: (class, config); keys that are left out are the class's defaults
     "sd3.5-medium": ("SD3Transformer2DModel", SD35 | dict(
@@ -68,6 +73,15 @@ PUBLISHED = {
         layers_per_block=[4, 6, 6, 2, 2], decoder_layers_per_block=[5] * 4, spatio_temporal_scaling=[True] * 4,
         decoder_inject_noise=[False] * 4, downsample_type=["spatial", "temporal", "spatiotemporal", "spatiotemporal"],
         spatial_compression_ratio=32, temporal_compression_ratio=8)),
+    "qwen2.5-vl-7b": ("Qwen2_5_VLForConditionalGeneration", dict(
+        vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
+        num_key_value_heads=4, rms_norm_eps=1e-6, rope_theta=1000000.0)),
+    "z-image-qwen3-4b": ("Qwen3Model", QWEN3_4B),
+    "flux.2-klein-qwen3-4b": ("Qwen3ForCausalLM", QWEN3_4B),
+    "flux.2-klein-qwen3-8b": ("Qwen3ForCausalLM", QWEN3 | dict(hidden_size=4096, intermediate_size=12288)),
+    "flux.2-dev-mistral-small-3.2": ("Mistral3ForConditionalGeneration", dict(
+        vocab_size=131072, hidden_size=5120, intermediate_size=32768, num_hidden_layers=40, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, rms_norm_eps=1e-5, rope_theta=1000000000.0)),
     "imagereward": ("ImageReward", {}),
     "mask2former-swin-s-coco": ("Mask2Former", {}),
     "pp-ocrv5-mobile-det": ("PPOCRV5MobileDetForObjectDetection", {}),

@@ -6,6 +6,7 @@ from export_model.wrappers.flux import Flux
 from export_model.wrappers.flux2 import Flux2
 from export_model.wrappers.hunyuan_video import HunyuanVideo
 from export_model.wrappers.image_reward import ImageRewardNetwork
+from export_model.wrappers.language_models import Flux2KleinReader, Flux2Reader, QwenImageReader, ZImageReader
 from export_model.wrappers.ltx import Ltx
 from export_model.wrappers.mask2former import Mask2FormerNetwork
 from export_model.wrappers.pp_ocr import MobileDetector, MobileRecogniser, ServerDetector, ServerRecogniser
@@ -17,7 +18,7 @@ from export_model.wrappers.z_image import ZImage
 WRAPPERS = {wrapper.class_name(): wrapper
             for wrapper in (Sd3, Flux, Wan, QwenImage, ZImage, Flux2, HunyuanVideo, Ltx, ImageRewardNetwork,
                             Mask2FormerNetwork, MobileDetector, ServerDetector, MobileRecogniser, ServerRecogniser, Flux2Decoder,
-                            HunyuanVideoDecoder, LtxDecoder)}
+                            HunyuanVideoDecoder, LtxDecoder, QwenImageReader, ZImageReader, Flux2KleinReader, Flux2Reader)}
 
 # Name -> (class, small config).
 TINY = {name: (class_name, config) for class_name, wrapper in WRAPPERS.items() for name, config in wrapper.tiny.items()}
