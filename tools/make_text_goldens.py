@@ -16,9 +16,9 @@ Writes, under tests/golden/text unless told otherwise:
     pipeline_flux/                         the same of a tiny FLUX.1, whose tokenizers are those of tokenizer_json/
     pipeline_wan/                          the same of a tiny Wan, whose tokenizer is laid out like UMT5's
     pipeline_ltx/                          the same of a tiny LTX-Video, whose tokenizer is in tokenizer_json/
-    pipeline_qwen_image/ and others        tiny ones whose prompts are encoded outside; encoded_qwen_image/ and others are the
-                                           rooms that tools/encode_prompts fills
-    prompts_*, flux_prompts, wan_prompts, ltx_prompts.safetensors   the result of its encode_prompt for `prompts` in the metadata
+    pipeline_qwen_image/ and others        tiny ones whose prompts a language model reads, with its graph
+    encoded_hunyuan_video/                 the room that tools/encode_prompts fills
+    prompts_*, flux_prompts and others.safetensors   the result of its encode_prompt for `prompts` in the metadata
 
 Tests read every file of that shape, so another seed is another test: OXBOW_TEXT_GOLDENS=DIR text_golden_test.
 Needs torch, diffusers, transformers, tokenizers and sentencepiece.
@@ -42,6 +42,9 @@ from transformers import (CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjec
                           T5Tokenizer, UMT5Config, UMT5EncoderModel)
 
 TOOLS = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(TOOLS), str(TOOLS / "encode_prompts"), str(TOOLS / "encode_prompts" / "tests")]
+import small  # noqa: E402
+
 WORDS = ("a photo of the cat dog red blue house running through field at night with neon sign that says hello world "
          "oil painting detailed caf\u00e9 na\u00efve \u00fcber stra\u00dfe \u041c\u043e\u0441\u043a\u0432\u0430 \u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 \u4f60\u597d "
          "\u4e16\u754c \u65e5\u672c\u8a9e \u3053\u3093\u306b\u3061\u306f \uc548\ub155 \ud55c\uad6d \u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22 12 345 2024 3.14 "
@@ -135,13 +138,10 @@ def t5_tokenizer_files(directory, seed, extra_ids, **layout):
 
 
 QWEN2_WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-TEKKEN_WORDS = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
-                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|"
-                r"\s*[\r\n]+|\s+(?!\S)|\s+")
 # Name: words, NFC, whether words that are tokens are merged, class, special tokens, the end of the text among them.
 BYTE_PAIRS = {
     "qwen2": (QWEN2_WORDS, True, False, "Qwen2Tokenizer", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
-    "tekken": (TEKKEN_WORDS, False, True, "PreTrainedTokenizerFast",
+    "tekken": (small.TEKKEN_WORDS, False, True, "PreTrainedTokenizerFast",
                ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "<pad>"])}
 
 
@@ -515,13 +515,13 @@ def clean_prompts(seed):
 
 LTX_TARGETS = ["attn1.to_q", "attn2.to_k", "to_out.0", "ff.net.2"]
 
-# Pipelines whose prompts are encoded outside: how many tokens a prompt has, targets of an adapter.
-OUTSIDE = {
+# Pipelines whose prompts a language model reads: how many tokens a prompt has, targets of an adapter.
+READ = {
     "qwen_image": ("QwenImagePipeline", 256, ["attn.to_q", "attn.add_k_proj", "img_mlp.net.2"]),
-    "z_image": ("ZImagePipeline", 128, ["attention.to_q", "attention.to_out.0", "feed_forward.w2"]),
+    "z_image": ("ZImagePipeline", 64, ["attention.to_q", "attention.to_out.0", "feed_forward.w2"]),
     "flux2_dev": ("Flux2Pipeline", 256, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"]),
-    "flux2_klein": ("Flux2KleinPipeline", 64, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"]),
-    "hunyuan_video": ("HunyuanVideoPipeline", 128, ["attn.to_q", "attn.to_add_out", "proj_mlp", "ff.net.0.proj"])}
+    "flux2_klein": ("Flux2KleinPipeline", 80, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"])}
+HUNYUAN_VIDEO = ("HunyuanVideoPipeline", 128, ["attn.to_q", "attn.to_add_out", "proj_mlp", "ff.net.0.proj"])
 
 
 def adapter(transformer, targets):
@@ -540,22 +540,74 @@ def graph_and_adapter(root, transformer, targets):
     (root / "adapter.json").write_text(json.dumps(adapter(transformer, targets)) + "\n")
 
 
-def outside(out, seed, name):
-    """A pipeline, the graph of its transformer, adapter.json, and the room that tools/encode_prompts fills. Tests draw the transformer's weights,
-    but for those of Qwen-Image."""
-    sys.path.insert(0, str(TOOLS / "encode_prompts" / "tests"))
-    import small
-    pipeline_class, tokens, targets = OUTSIDE[name]
-    root, room = out / f"pipeline_{name}", out / f"encoded_{name}"
-    for directory in (root, room):
-        if directory.exists():
-            shutil.rmtree(directory)
+def small_pipeline(root, seed, pipeline_class, keeps_transformer=False):
+    """A small pipeline in the directory, weights in 16 bits; tests draw those of the transformer."""
+    if root.exists():
+        shutil.rmtree(root)
     pipe = small.save(pipeline_class, root, seed)
     for encoder in root.glob("text_encoder*"):
         half_files(encoder)
     half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
-    if name != "qwen_image":
+    if not keeps_transformer:
         (root / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
+    return pipe
+
+
+def read_prompts(pipe, texts, tokens):
+    """What encode_prompt says, as the transformer's wrapper in tools/export_model takes it."""
+    from pipelines import filled
+    kind = type(pipe).__name__
+    with torch.no_grad():
+        if kind == "ZImagePipeline":
+            rows, _ = pipe.encode_prompt(list(texts), device="cpu", do_classifier_free_guidance=False, max_sequence_length=tokens)
+        else:
+            rows, mask = pipe.encode_prompt(texts, device="cpu", max_sequence_length=tokens)
+    if kind.startswith("Flux2"):
+        return {"out.tokens": rows}
+    if kind == "QwenImagePipeline":
+        rows = [row if mask is None else row[mask[i].bool()] for i, row in enumerate(rows)]
+    whole, mask = filled(rows, tokens)
+    return {"out.tokens": whole, "out.mask": mask}
+
+
+def read(out, seed, name):
+    """A pipeline, the graphs of its transformer and text encoder, adapter.json, and the result of encode_prompt: NAME_prompts."""
+    pipeline_class, tokens, targets = READ[name]
+    root = out / f"pipeline_{name}"
+    pipe = small_pipeline(root, seed, pipeline_class, name == "qwen_image")
+    graph_and_adapter(root, pipe.transformer, targets)
+    reader(out, seed, name, pipe)
+
+
+def reader(out, seed, name, pipe):
+    """The text encoder's part of `read`."""
+    from export_model.graph_file import exported_graph, write_graph
+    from export_model.tracing import make_transformer
+    from export_model.wrappers import WRAPPERS
+    _, tokens, _ = READ[name]
+    root = out / f"pipeline_{name}"
+    randomise(pipe.text_encoder, torch.Generator().manual_seed(seed + 5))
+    pipe.text_encoder.save_pretrained(root / "text_encoder")
+    half_files(root / "text_encoder")
+    wrapper = WRAPPERS[type(pipe.text_encoder).__name__]
+    config = json.loads((root / "text_encoder" / "config.json").read_text())
+    config = config.get("text_config", config)
+    graph = exported_graph(wrapper, make_transformer(wrapper, config | config["rope_parameters"] | {"rope_type": "default"}, fake=True))
+    write_graph(graph, root / "text_encoder" / "graph.json.gz")
+    texts = ["a red cat", "", "\u4f60\u597d [IMG]<|im_end|>it's \U0001f600 " + "a long prompt " * 20]
+    save(out / f"{name}_prompts.safetensors", read_prompts(pipe, texts, tokens),
+         {"prompts": json.dumps(texts), "directory": root.name, "t5_length": str(tokens), "seed": str(seed)})
+    for path in [*root.rglob("*.safetensors"), out / f"{name}_prompts.safetensors"]:
+        path.chmod(0o644)
+
+
+def hunyuan_video(out, seed):
+    """A pipeline whose prompts are encoded outside: the graph of its transformer, adapter.json, the room of tools/encode_prompts."""
+    pipeline_class, tokens, targets = HUNYUAN_VIDEO
+    root, room = out / "pipeline_hunyuan_video", out / "encoded_hunyuan_video"
+    if room.exists():
+        shutil.rmtree(room)
+    pipe = small_pipeline(root, seed, pipeline_class)
     graph_and_adapter(root, pipe.transformer, targets)
     texts = out / "texts.jsonl"
     texts.write_text('{"prompt": "a red cat"}\n{"prompt": ""}\n')
@@ -593,8 +645,9 @@ def main():
     ltx(args.out, args.seed)
     for name in BYTE_PAIRS:
         byte_pairs(args.out, args.seed, name)
-    for name in OUTSIDE:
-        outside(args.out, args.seed, name)
+    for name in READ:
+        read(args.out, args.seed, name)
+    hunyuan_video(args.out, args.seed)
 
 
 if __name__ == "__main__":
