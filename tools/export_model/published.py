@@ -35,6 +35,11 @@ LTX_DECODER = dict(
     decoder_block_out_channels=[256, 512, 1024], decoder_spatio_temporal_scaling=[True] * 3, upsample_residual=[True] * 3,
     upsample_factor=[2] * 3, timestep_conditioning=True)
 
+# Text encoders as SD3, FLUX.1, HunyuanVideo, LTX-Video and Wan ship them. Their configs have an older number for the end
+# of text.
+CLIP_L = dict(hidden_size=768, intermediate_size=3072, num_attention_heads=12, eos_token_id=2)
+T5_XXL = dict(d_model=4096, d_ff=10240, num_layers=24, num_heads=64, feed_forward_proj="gated-gelu")
+
 PUBLISHED = {
     # name: (class, config); keys that are left out are the class's defaults
     "sd3.5-medium": ("SD3Transformer2DModel", SD35 | dict(
@@ -68,6 +73,13 @@ PUBLISHED = {
         layers_per_block=[4, 6, 6, 2, 2], decoder_layers_per_block=[5] * 4, spatio_temporal_scaling=[True] * 4,
         decoder_inject_noise=[False] * 4, downsample_type=["spatial", "temporal", "spatiotemporal", "spatiotemporal"],
         spatial_compression_ratio=32, temporal_compression_ratio=8)),
+    "clip-l": ("CLIPTextModel", CLIP_L),
+    "clip-l-projected": ("CLIPTextModelWithProjection", CLIP_L | dict(projection_dim=768)),
+    "clip-bigg": ("CLIPTextModelWithProjection", dict(
+        hidden_size=1280, intermediate_size=5120, projection_dim=1280, num_hidden_layers=32, num_attention_heads=20,
+        hidden_act="gelu", eos_token_id=2)),
+    "t5-v1.1-xxl": ("T5EncoderModel", T5_XXL),
+    "umt5-xxl": ("UMT5EncoderModel", T5_XXL | dict(vocab_size=256384)),
     "imagereward": ("ImageReward", {}),
     "mask2former-swin-s-coco": ("Mask2Former", {}),
     "pp-ocrv5-mobile-det": ("PPOCRV5MobileDetForObjectDetection", {}),
