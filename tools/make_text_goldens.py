@@ -591,8 +591,7 @@ def reader(out, seed, name, pipe):
     half_files(root / "text_encoder")
     wrapper = WRAPPERS[type(pipe.text_encoder).__name__]
     config = json.loads((root / "text_encoder" / "config.json").read_text())
-    config = config.get("text_config", config)
-    graph = exported_graph(wrapper, make_transformer(wrapper, config | config["rope_parameters"] | {"rope_type": "default"}, fake=True))
+    graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
     write_graph(graph, root / "text_encoder" / "graph.json.gz")
     texts = ["a red cat", "", "\u4f60\u597d [IMG]<|im_end|>it's \U0001f600 " + "a long prompt " * 20]
     save(out / f"{name}_prompts.safetensors", read_prompts(pipe, texts, tokens),

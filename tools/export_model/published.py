@@ -39,6 +39,10 @@ LTX_DECODER = dict(
 QWEN3 = dict(vocab_size=151936, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
              rms_norm_eps=1e-6, rope_theta=1000000.0)
 QWEN3_4B = QWEN3 | dict(hidden_size=2560, intermediate_size=9728)
+# Text encoders as SD3, FLUX.1, HunyuanVideo, LTX-Video and Wan ship them. Their configs have an older number for the end
+# of text.
+CLIP_L = dict(hidden_size=768, intermediate_size=3072, num_attention_heads=12, eos_token_id=2)
+T5_XXL = dict(d_model=4096, d_ff=10240, num_layers=24, num_heads=64, feed_forward_proj="gated-gelu")
 
 PUBLISHED = {
     # name: (class, config); keys that are left out are the class's defaults
@@ -82,6 +86,13 @@ PUBLISHED = {
     "flux.2-dev-mistral-small-3.2": ("Mistral3ForConditionalGeneration", dict(
         vocab_size=131072, hidden_size=5120, intermediate_size=32768, num_hidden_layers=40, num_attention_heads=32,
         num_key_value_heads=8, head_dim=128, rms_norm_eps=1e-5, rope_theta=1000000000.0)),
+    "clip-l": ("CLIPTextModel", CLIP_L),
+    "clip-l-projected": ("CLIPTextModelWithProjection", CLIP_L | dict(projection_dim=768)),
+    "clip-bigg": ("CLIPTextModelWithProjection", dict(
+        hidden_size=1280, intermediate_size=5120, projection_dim=1280, num_hidden_layers=32, num_attention_heads=20,
+        hidden_act="gelu", eos_token_id=2)),
+    "t5-v1.1-xxl": ("T5EncoderModel", T5_XXL),
+    "umt5-xxl": ("UMT5EncoderModel", T5_XXL | dict(vocab_size=256384)),
     "imagereward": ("ImageReward", {}),
     "mask2former-swin-s-coco": ("Mask2Former", {}),
     "pp-ocrv5-mobile-det": ("PPOCRV5MobileDetForObjectDetection", {}),

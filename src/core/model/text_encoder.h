@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
 
 #include <memory>
 
@@ -14,30 +13,34 @@
 
 namespace oxbow::model {
 
-// The type to hold a weight in where products are taken in `type`: vectors, and in float16 what the
-// graph says stays float32 (T5's last products leave float16), are float32.
-at::ScalarType TextStorageType(const exported::GraphParameter& parameter, at::ScalarType type);
+// What a text encoder is told of B texts.
+struct TokenIds {
+  at::Tensor ids;   // [B, S] int64
+  at::Tensor mask;  // [B, S]: true where tokens attend to one. Undefined: to all, padding included.
+};
 
 class TextEncoder {
  public:
   // A graph with the inputs `ids` [B, S] int64 and perhaps `mask` [B, S] float32, and the weights
-  // that it names, of any type. kInvalidArgument for other inputs; else as ExportedNetwork::Make.
+  // that it names, of any type. Tables and products take `options.compute`; vectors stay float32,
+  // and so does, in float16, what the graph says (T5's last products leave that type).
+  // kInvalidArgument for other inputs; else as ExportedNetwork::Make.
   static absl::StatusOr<std::unique_ptr<TextEncoder>> Make(exported::Graph graph,
                                                            NamedTensors weights,
                                                            const exported::NetworkOptions& options);
 
-  // The graph's outputs, float32 on the CPU. ids [B, S] int64. mask [B, S]: 1 (or true) for tokens
-  // that are attended to; undefined: all, padding included. On a CPU a row has the same bits
-  // whatever the others are. Requires a 1 in each row of a mask. Errors as ExportedNetwork::Run.
-  absl::StatusOr<NamedTensors> Encode(const at::Tensor& ids, const at::Tensor& mask = {}) const;
+  // The graph's outputs, float32 on the CPU. Requires a true value in each row of a mask, and none
+  // where the graph takes none. On a CPU a row has the same bits whatever the others are, up to
+  // widths that fill no vector register. Errors as ExportedNetwork::Run.
+  absl::StatusOr<NamedTensors> Encode(const TokenIds& texts) const;
 
  private:
-  TextEncoder(std::unique_ptr<exported::ExportedNetwork> network, bool masked, bool pooled)
-      : network_(std::move(network)), masked_(masked), pooled_(pooled) {}
+  TextEncoder(std::unique_ptr<exported::ExportedNetwork> network, bool masked, bool pads_rows)
+      : network_(std::move(network)), masked_(masked), pads_rows_(pads_rows) {}
 
   const std::unique_ptr<exported::ExportedNetwork> network_;
-  const bool masked_;  // Whether the graph takes a mask.
-  const bool pooled_;  // Whether an output has one row per text.
+  const bool masked_;     // Whether the graph takes a mask.
+  const bool pads_rows_;  // Whether few texts take paths of their own through its products.
 };
 
 }  // namespace oxbow::model

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text encoder of a model directory: the graph that fits its config.json, beside it or among
-// those that come with oxbow, and its weights.
+// A text encoder of a model directory: the graph of its config.json (io/network_graph.h), and its
+// weights.
 #pragma once
 
 #include <cstdint>
@@ -8,33 +8,31 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/model/exported_graph/graph.h"
 #include "core/model/text_encoder.h"
 #include "io/diffusers_directory.h"
+#include "io/network_graph.h"
 #include "io/prompts/text_encoders.h"
 
 namespace oxbow::io {
 
 struct EncoderFiles {
   DiffusersComponent component;
-  model::exported::Graph graph;
+  NetworkGraph network;
 
-  // A whole number of the config, or the default of its class. Dies if the class has no such key.
-  int64_t Size(const std::string& key) const;
+  int64_t Size(const char* key) const { return network.Size(key); }
 };
 
-// Reads no weights, but checks by their headers that all are there. kFailedPrecondition without a
-// graph of this class and config, with the command that makes one, and for tensors that are missing
-// or of other shapes. kDataLoss for a damaged file.
+// Reads no weights, but checks by their headers that all are there. kFailedPrecondition for tensors
+// that are missing or of other shapes; else as FindNetworkGraph.
 absl::StatusOr<EncoderFiles> OpenEncoder(const DiffusersComponent& encoder);
 
-// Reads the weights. In kFloat CLIP computes in float32 and other encoders in the type they are
-// stored in: in float32 T5-XXL is 19 GB.
+// Reads the weights. Errors as LoadTensors'; kFailedPrecondition for one tensor that is there under
+// two names with different values.
 absl::StatusOr<std::unique_ptr<model::TextEncoder>> LoadEncoder(const EncoderFiles& files,
                                                                 const TextEncoders::Options& to);
 
-// Whether an encoder's products are taken in the type that its weights are stored in, unless a run
-// says bf16: all but CLIPs, which are small.
+// Whether an encoder computes in the 16 bits that it is stored in, where a run asks for float32:
+// all but CLIPs, which are small. In float32 T5-XXL is 19 GB.
 bool KeepsStoredType(const DiffusersComponent& encoder);
 
 }  // namespace oxbow::io

@@ -7,7 +7,7 @@ takes are not there. Names of the weights are those of transformers' text model,
 import torch
 from torch.nn import functional as F
 
-from export_model.wrapper import Network, Symbol
+from export_model.wrappers.text_encoders import TextEncoder
 
 
 def rotated(x, cos, sin):
@@ -66,6 +66,14 @@ class LanguageModel(torch.nn.Module):
     """Hidden states after the layers `taken`, side by side; after the last of all those of the norm, where `normed`."""
 
     taken, normed, bias, head_norms = (), False, False, False
+
+    @staticmethod
+    def read_config(config):
+        """The keys of the text model, with those of its positions on top, whichever version of transformers wrote them."""
+        text = config.get("text_config") or config
+        rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
+        kind = rope.get("rope_type") or rope.get("type") or "default"
+        return text | {key: rope[key] for key in ("rope_theta",) if key in rope} | {"rope_type": "default" if kind == "mrope" else kind}
 
     def build(self, vocab_size, hidden_size, intermediate_size, num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps,
               rope_theta, taken):
@@ -150,22 +158,9 @@ class Mistral3ForConditionalGeneration(LanguageModel):
                    head_dim or hidden_size // num_attention_heads, rms_norm_eps, rope_theta, self.taken)
 
 
-class PromptReader(Network):
+class PromptReader(TextEncoder):
+    masked = True
     outputs = ("tokens",)
-
-    @classmethod
-    def symbols(cls, config):
-        return {"B": Symbol(), "S": Symbol()}
-
-    @classmethod
-    def inputs(cls, config):
-        return {"ids": ["B", "S"], "mask": ["B", "S"]}
-
-    @classmethod
-    def example(cls, name, shape, generator):
-        if name == "ids":
-            return torch.randint(0, 40, shape, generator=generator)
-        return super().example(name, shape, generator)
 
     def forward(self, ids, mask):
         return (self.transformer(ids, mask),)
