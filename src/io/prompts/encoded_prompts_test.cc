@@ -286,12 +286,12 @@ TEST(EncodedPromptsTest, WhereARunDoesNotSayTheModelHasItsNumberOfTokens) {
 // encodes it. The stored parts are those of the pipeline for each prompt alone.
 TEST(EncodedPromptsTest, PromptsThatWereEncodedElsewhereAreFound) {
   const fs::path room = Fresh("elsewhere");
-  fs::copy(Goldens() / "encoded_qwen_image", room, fs::copy_options::recursive);
-  const auto prompts = Opened(Components(Goldens() / "pipeline_qwen_image"), 256, room);
+  fs::copy(Goldens() / "encoded_hunyuan_video", room, fs::copy_options::recursive);
+  const auto prompts = Opened(Components(Goldens() / "pipeline_hunyuan_video"), 128, room);
   ASSERT_NE(prompts, nullptr);
   const auto conditioning = prompts->Get({"a red cat", ""});
   ASSERT_TRUE(conditioning.ok()) << conditioning.status();
-  EXPECT_EQ(conditioning->at(model::kPromptTokens).sizes(), (std::vector<int64_t>{2, 256, 16}));
+  EXPECT_EQ(conditioning->at(model::kPromptTokens).sizes(), (std::vector<int64_t>{2, 128, 16}));
   const at::Tensor counted = conditioning->at("mask").sum(1);
   EXPECT_GT(counted[0].item<double>(), counted[1].item<double>());
   EXPECT_GT(counted[1].item<double>(), 0);
@@ -302,12 +302,12 @@ TEST(EncodedPromptsTest, PromptsThatWereEncodedElsewhereAreFound) {
     const std::string command = absl::StrCat(
         "1 prompts are not in prompts.cache, and this pipeline's text encoders run outside; encode "
         "them with: python3 tools/encode_prompts --model '",
-        (Goldens() / "pipeline_qwen_image").string(), "' --cache '", room.string(),
-        "' --tokens 256 --prompts '", (prompts->directory() / "missing.jsonl").string(), "'");
+        (Goldens() / "pipeline_hunyuan_video").string(), "' --cache '", room.string(),
+        "' --tokens 128 --prompts '", (prompts->directory() / "missing.jsonl").string(), "'");
     EXPECT_EQ(status.message(), command);
   }
   EXPECT_EQ(*ReadFile(prompts->directory() / "missing.jsonl"), "{\"prompt\":\"it's new\"}\n");
-  const auto nowhere = Opened(Components(Goldens() / "pipeline_qwen_image"), 256);
+  const auto nowhere = Opened(Components(Goldens() / "pipeline_hunyuan_video"), 128);
   EXPECT_NE(nowhere->Get({""}).status().message().find("prompts.cache"), std::string::npos);
 }
 
