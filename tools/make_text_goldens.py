@@ -240,7 +240,7 @@ T5 = {
     "t5_few_buckets": (dict(d_model=20, d_kv=5, d_ff=28, num_layers=3, num_heads=4, relative_attention_num_buckets=8,
                             relative_attention_max_distance=20), T5EncoderModel, 2, 40, "embed_tokens", False),
     "t5_wide_heads": (dict(d_model=16, d_kv=12, d_ff=16, num_layers=4, num_heads=2, layer_norm_epsilon=1e-3), T5EncoderModel, 5, 6, "both", False),
-    "t5_masked": (dict(d_model=24, d_kv=8, d_ff=32, num_layers=2, num_heads=3), T5EncoderModel, 4, 21, "shared", True),
+    "t5_masked": (dict(d_model=24, d_kv=8, d_ff=32, num_layers=2, num_heads=3), UMT5EncoderModel, 4, 21, "shared", True),
     "t5_one_layer_one_token": (dict(d_model=8, d_kv=8, d_ff=12, num_layers=1, num_heads=1), T5EncoderModel, 2, 1, "shared", False),
     "t5_bias_per_block": (dict(d_model=16, d_kv=4, d_ff=24, num_layers=3, num_heads=4), UMT5EncoderModel, 3, 18, "shared", True),
 }
