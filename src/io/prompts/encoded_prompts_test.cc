@@ -543,7 +543,6 @@ TEST(EncodedPromptsTest, PartsThatDoNotFitEachOtherAreRefused) {
   refused("tokenizer/vocab.json", "{", R"({"a word of another": 9999, )", "embeds ");
 }
 
-// Promise: Graphs of text encoders come with the model or with oxbow.
 TEST(EncodedPromptsTest, AnEncoderWithoutAGraphIsRefusedWithTheCommandThatMakesOne) {
   const fs::path model = Fresh("no_graph");
   fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
