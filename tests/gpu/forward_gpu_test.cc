@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/model/autoencoder_kl.h"
-#include "core/model/clip_text.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/text_encoder.h"
 #include "io/diffusers_directory.h"
@@ -71,21 +70,6 @@ TEST_P(AutoencoderGpuTest, DecodesFromTheCpuToTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, AutoencoderGpuTest, ::testing::ValuesIn(GoldenNames("vae")),
-                         [](const auto& info) { return info.param; });
-
-using ClipGpuTest = GoldenGpuTest;
-
-TEST_P(ClipGpuTest, TokensAndPooledAreThoseOfTransformers) {
-  const at::NoGradGuard no_grad;
-  const Golden golden(GetParam());
-  const ClipTextParams params = *ParseClipTextConfig(golden.config);
-  const auto encoder = *MakeClipTextEncoder(params, On(gpu_, golden.weights));
-  const ClipTextOutput text = encoder->Encode(golden.in.at("ids").to(gpu_));
-  ExpectNear("penultimate", text.penultimate, golden.out.at("penultimate"), kExactTolerance);
-  ExpectNear("pooled", text.pooled, golden.out.at("pooled"), kExactTolerance);
-}
-
-INSTANTIATE_TEST_SUITE_P(Configs, ClipGpuTest, ::testing::ValuesIn(GoldenNames("clip")),
                          [](const auto& info) { return info.param; });
 
 using TextGpuTest = GpuTest;
