@@ -8,7 +8,8 @@
 Writes, under tests/golden/text unless told otherwise:
 
     clip_*.safetensors, t5_*.safetensors   one small random encoder each: `weight.*`, `in.*`, `out.*`, its config.json
-                                           in the metadata; weights are exact in float16 and stored so
+                                           in the metadata; weights are exact in float16 and stored so. Beside it its
+                                           graph (tools/export_model), and so in each pipeline
     tokenizer_json/                        the pipeline's tokenizers as transformers 5 saves them, for the same ids
     tokens_*.json                          difficult prompts, their ids, and the tokenizer folder that gave them
     tokenizer_qwen2/, tokenizer_tekken/    tokenizers of language models, and byte_pairs_*.json their ids
@@ -44,6 +45,10 @@ from transformers import (CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjec
 TOOLS = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(TOOLS), str(TOOLS / "encode_prompts"), str(TOOLS / "encode_prompts" / "tests")]
 import small  # noqa: E402
+from export_model.graph_file import exported_graph, write_graph  # noqa: E402
+from export_model.model_directory import write_graphs  # noqa: E402
+from export_model.tracing import make_transformer  # noqa: E402
+from export_model.wrappers import WRAPPERS  # noqa: E402
 
 WORDS = ("a photo of the cat dog red blue house running through field at night with neon sign that says hello world "
          "oil painting detailed caf\u00e9 na\u00efve \u00fcber stra\u00dfe \u041c\u043e\u0441\u043a\u0432\u0430 \u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 \u4f60\u597d "
@@ -242,6 +247,13 @@ def save(path, tensors, metadata):
     print(path.name, path.stat().st_size)
 
 
+def save_encoder(path, tensors, model, seed):
+    """The file of an encoder, and its graph."""
+    config, wrapper = model.config, WRAPPERS[type(model).__name__]
+    save(path.with_suffix(".safetensors"), tensors, {"config": config.to_json_string(), "seed": str(seed)})
+    write_graph(exported_graph(wrapper, make_transformer(wrapper, config.to_dict(), fake=True)), path.with_suffix(".graph.json.gz"))
+
+
 def clip_config(**kw):
     return CLIPTextConfig(**{**dict(vocab_size=60, bos_token_id=58, eos_token_id=59, pad_token_id=59,
                                     max_position_embeddings=11, hidden_act="quick_gelu"), **kw})
@@ -276,7 +288,7 @@ def clip(out, seed):
             o = model(input_ids=ids, output_hidden_states=True)
         t = {"in.ids": ids, "out.penultimate": o.hidden_states[-2], "out.pooled": o.text_embeds}
         t |= {"weight." + k: w for k, w in model.state_dict().items()}
-        save(out / f"{name}.safetensors", t, {"config": config.to_json_string(), "seed": str(seed)})
+        save_encoder(out / name, t, model, seed)
 
 
 T5 = {
@@ -286,7 +298,7 @@ T5 = {
     "t5_few_buckets": (dict(d_model=20, d_kv=5, d_ff=28, num_layers=3, num_heads=4, relative_attention_num_buckets=8,
                             relative_attention_max_distance=20), T5EncoderModel, 2, 40, "embed_tokens", False),
     "t5_wide_heads": (dict(d_model=16, d_kv=12, d_ff=16, num_layers=4, num_heads=2, layer_norm_epsilon=1e-3), T5EncoderModel, 5, 6, "both", False),
-    "t5_masked": (dict(d_model=24, d_kv=8, d_ff=32, num_layers=2, num_heads=3), T5EncoderModel, 4, 21, "shared", True),
+    "t5_masked": (dict(d_model=24, d_kv=8, d_ff=32, num_layers=2, num_heads=3), UMT5EncoderModel, 4, 21, "shared", True),
     "t5_one_layer_one_token": (dict(d_model=8, d_kv=8, d_ff=12, num_layers=1, num_heads=1), T5EncoderModel, 2, 1, "shared", False),
     "t5_bias_per_block": (dict(d_model=16, d_kv=4, d_ff=24, num_layers=3, num_heads=4), UMT5EncoderModel, 3, 18, "shared", True),
 }
@@ -311,7 +323,7 @@ def t5(out, seed):
         names = {"shared": ["shared.weight"], "embed_tokens": ["encoder.embed_tokens.weight"],
                  "both": ["shared.weight", "encoder.embed_tokens.weight"]}[table]
         t |= {"weight." + k: w for k, w in weights.items()} | {"weight." + k: model.shared.weight for k in names}
-        save(out / f"{name}.safetensors", t, {"config": config.to_json_string(), "seed": str(seed)})
+        save_encoder(out / name, t, model, seed)
 
 
 def half_files(directory, name="model.safetensors"):
@@ -364,6 +376,7 @@ def pipeline(out, seed):
         folder = root / ("text_encoder" if i == 0 else f"text_encoder_{i + 1}")
         encoder.save_pretrained(folder)
         half_files(folder)
+    write_graphs(root, "text_encoder")
     texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 30, "\u4f60\u597d caf\u00e9 \U0001f600", "a <extra_id_0> b</s>"]
     for name, t5_encoder, length in (("prompts_t5_16", encoders[2], 16), ("prompts_t5_40", encoders[2], 40), ("prompts_without_t5", None, 7)):
         with torch.no_grad():
@@ -416,6 +429,7 @@ def flux(out, seed):
         half_files(root / folder, "diffusion_pytorch_model.safetensors")
     for folder in ("text_encoder", "text_encoder_2"):
         half_files(root / folder)
+    write_graphs(root, "text_encoder")
     texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 30, "a <extra_id_0> b</s>"]
     with torch.no_grad():
         tokens, pooled, _ = pipe.encode_prompt(texts, None, device="cpu", max_sequence_length=19)
@@ -456,6 +470,7 @@ def wan(out, seed):
         "_class_name": "WanPipeline", "boundary_ratio": None, "expand_timesteps": False} | names, indent=1) + "\n")
     half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
     half_files(root / "text_encoder")
+    write_graphs(root, "text_encoder")
     texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 40, "a <extra_id_0> b</s> c", "<pad>x",
              "  two\t\n spaces\u3000 ", "caf&eacute; &amp;amp; &lt;neon&gt; &#20320;&#22909;", "\u201cOPEN\u201d \uff26\uff35\uff2c\uff2c \ufb01eld",
              "\u4f60\u597d \U0001f600 \u0416", "a\u0000b\ufeff red"]
@@ -488,6 +503,7 @@ def ltx(out, seed):
     pipe.save_pretrained(root)
     shutil.rmtree(root / "tokenizer")  # It lies in tokenizer_json.
     half_files(root / "text_encoder")
+    write_graphs(root, "text_encoder")
     texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 40, "a <extra_id_0> b</s> c", "<pad>x",
              "x<pad>", "</s>", "  two\t\n spaces\u3000 ", "caf&eacute; &amp;amp; &lt;neon&gt;", "\u201cOPEN\u201d \uff26\uff35\uff2c\uff2c \ufb01eld",
              "\u4f60\u597d \U0001f600 \u0416", "a\u0000b\ufeff red"]
@@ -581,9 +597,6 @@ def read(out, seed, name):
 
 def reader(out, seed, name, pipe):
     """The text encoder's part of `read`."""
-    from export_model.graph_file import exported_graph, write_graph
-    from export_model.tracing import make_transformer
-    from export_model.wrappers import WRAPPERS
     _, tokens, _ = READ[name]
     root = out / f"pipeline_{name}"
     randomise(pipe.text_encoder, torch.Generator().manual_seed(seed + 5))

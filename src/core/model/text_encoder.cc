@@ -52,8 +52,8 @@ absl::StatusOr<std::unique_ptr<TextEncoder>> TextEncoder::Make(
   }
   OXBOW_ASSIGN_OR_RETURN(
       auto network, exported::ExportedNetwork::Make(std::move(graph), std::move(weights), options));
-  return std::unique_ptr<TextEncoder>(
-      new TextEncoder(std::move(network), masked, options.device.is_cpu() && pooled));
+  return std::unique_ptr<TextEncoder>(new TextEncoder(std::move(network), options.compute, masked,
+                                                      options.device.is_cpu() && pooled));
 }
 
 absl::StatusOr<NamedTensors> TextEncoder::Encode(const TokenIds& texts) const {
@@ -70,7 +70,9 @@ absl::StatusOr<NamedTensors> TextEncoder::Encode(const TokenIds& texts) const {
     inputs[kMask] = padded(mask.to(at::kFloat));
   }
   OXBOW_ASSIGN_OR_RETURN(NamedTensors outputs, network_->Run(inputs));
-  for (auto& [name, output] : outputs) output = output.narrow(0, 0, ids.size(0));
+  for (auto& [name, output] : outputs) {
+    output = output.narrow(0, 0, ids.size(0)).to(compute_).to(at::kFloat);
+  }
   return outputs;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <memory>
 
@@ -29,16 +30,19 @@ class TextEncoder {
                                                            NamedTensors weights,
                                                            const exported::NetworkOptions& options);
 
-  // The graph's outputs, float32 on the CPU. Requires a true value in each row of a mask, and none
-  // where the graph takes none. On a CPU a row has the same bits whatever the others are, up to
-  // widths that fill no vector register. Errors as ExportedNetwork::Run.
+  // The graph's outputs on the CPU: float32, with the values that the type of products has.
+  // Requires a true value in each row of a mask, and none where the graph takes none. On a CPU a
+  // row has the same bits whatever the others are, up to widths that fill no vector register.
+  // Errors as ExportedNetwork::Run.
   absl::StatusOr<NamedTensors> Encode(const TokenIds& texts) const;
 
  private:
-  TextEncoder(std::unique_ptr<exported::ExportedNetwork> network, bool masked, bool pads_rows)
-      : network_(std::move(network)), masked_(masked), pads_rows_(pads_rows) {}
+  TextEncoder(std::unique_ptr<exported::ExportedNetwork> network, at::ScalarType compute,
+              bool masked, bool pads_rows)
+      : network_(std::move(network)), compute_(compute), masked_(masked), pads_rows_(pads_rows) {}
 
   const std::unique_ptr<exported::ExportedNetwork> network_;
+  const at::ScalarType compute_;
   const bool masked_;     // Whether the graph takes a mask.
   const bool pads_rows_;  // Whether few texts take paths of their own through its products.
 };

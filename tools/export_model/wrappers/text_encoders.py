@@ -119,7 +119,7 @@ class CLIPTextModel(torch.nn.Module):
         super().__init__()
         sizes = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         with no_init_weights():
-            self.text_model = transformers.CLIPTextModel(transformers.CLIPTextConfig(**sizes))
+            self.text_model = transformers.CLIPTextModel(transformers.CLIPTextConfig(bos_token_id=None, pad_token_id=None, **sizes))
 
     def forward(self, ids):
         states = self.text_model(input_ids=ids, output_hidden_states=True)
