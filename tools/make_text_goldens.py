@@ -602,10 +602,7 @@ def reader(out, seed, name, pipe):
     randomise(pipe.text_encoder, torch.Generator().manual_seed(seed + 5))
     pipe.text_encoder.save_pretrained(root / "text_encoder")
     half_files(root / "text_encoder")
-    wrapper = WRAPPERS[type(pipe.text_encoder).__name__]
-    config = json.loads((root / "text_encoder" / "config.json").read_text())
-    graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
-    write_graph(graph, root / "text_encoder" / "graph.json.gz")
+    write_graphs(root, "text_encoder")
     texts = ["a red cat", "", "\u4f60\u597d [IMG]<|im_end|>it's \U0001f600 " + "a long prompt " * 20]
     save(out / f"{name}_prompts.safetensors", read_prompts(pipe, texts, tokens),
          {"prompts": json.dumps(texts), "directory": root.name, "t5_length": str(tokens), "seed": str(seed)})
