@@ -69,6 +69,9 @@ def make_model(directory, layers, device):
     index = json.loads((directory / "model_index.json").read_text())
     index["vae"] = ["diffusers", "AutoencoderKL"]
     (directory / "model_index.json").write_text(json.dumps(index))
+    sys.path.insert(0, str(SOURCE / "tools"))
+    from export_model.model_directory import write_graphs
+    write_graphs(directory, "text_encoder")
 
 
 def reward_server(name):

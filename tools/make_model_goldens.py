@@ -15,7 +15,7 @@ import torch
 import transformers
 from diffusers import SD3Transformer2DModel
 from safetensors.torch import save_file
-from transformers import CLIPTextConfig, CLIPTextModelWithProjection, CLIPTokenizer
+from transformers import CLIPTokenizer
 
 SD3 = {
     # name: (config, batch, height, width, tokens)
@@ -39,15 +39,6 @@ SD3 = {
                                  pooled_projection_dim=6, pos_embed_max_size=6,
                                  dual_attention_layers=(1,), qk_norm="rms_norm"),
                             1, 3, 6, 5),
-}
-CLIP = {
-    "clip_quick_gelu": dict(vocab_size=60, hidden_size=32, intermediate_size=48, projection_dim=20,
-                            num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=9,
-                            hidden_act="quick_gelu", bos_token_id=58, eos_token_id=59, pad_token_id=59),
-    "clip_gelu_legacy_eos": dict(vocab_size=60, hidden_size=24, intermediate_size=40, projection_dim=24,
-                                 num_hidden_layers=2, num_attention_heads=2,
-                                 max_position_embeddings=7, hidden_act="gelu", bos_token_id=0,
-                                 eos_token_id=2, pad_token_id=1),
 }
 PROMPTS = [
     "text 473", "", "   ", "A photo of a CAT, it's 3 o'clock!!!", "we'll we're I'm don't they've he'd 'tis",
@@ -104,28 +95,6 @@ def sd3(out, seed, configs, gradients=True):
         save(out / f"{name}.safetensors", t, json.dumps(dict(model.config)), seed)
 
 
-def clip(out, seed):
-    for name, config in CLIP.items():
-        g = torch.Generator().manual_seed(seed)
-        model = CLIPTextModelWithProjection(CLIPTextConfig(**config))
-        randomise(model, g)
-        length, eos = config["max_position_embeddings"], max(config["vocab_size"] - 1, config["eos_token_id"])
-        ids = torch.randint(3, config["vocab_size"] - 2, (5, length), generator=g)
-        ids[:, 0] = config["bos_token_id"]
-        for row, end in enumerate((length - 1, 1, 3, 2, length - 2)):
-            ids[row, end:] = eos if config["eos_token_id"] != 2 else 1
-            ids[row, end] = eos
-        o = model(input_ids=ids, output_hidden_states=True)
-        penultimate, pooled = o.hidden_states[-2], o.text_embeds
-        d1, d2 = torch.randn(penultimate.shape, generator=g), torch.randn(pooled.shape, generator=g)
-        ((penultimate * d1).sum() + (pooled * d2).sum()).backward()
-        t = {"in.ids": ids, "in.direction": d1, "in.pooled_direction": d2,
-             "out.penultimate": penultimate, "out.pooled": pooled}
-        t |= {"weight." + k: w for k, w in model.state_dict().items()}
-        t |= {"grad." + k: p.grad for k, p in model.named_parameters() if p.grad is not None}
-        save(out / f"{name}.safetensors", t, model.config.to_json_string(), seed)
-
-
 def bytes_to_unicode():
     bs = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     cs, n = bs[:], 0
@@ -169,7 +138,6 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     sd3(args.out, args.seed, SD3)
-    clip(args.out, args.seed)
     tokenizer(args.out)
 
 

@@ -8,16 +8,18 @@
 Writes, under tests/golden/text unless told otherwise:
 
     clip_*.safetensors, t5_*.safetensors   one small random encoder each: `weight.*`, `in.*`, `out.*`, its config.json
-                                           in the metadata; weights are exact in float16 and stored so
+                                           in the metadata; weights are exact in float16 and stored so. Beside it its
+                                           graph (tools/export_model), and so in each pipeline
     tokenizer_json/                        the pipeline's tokenizers as transformers 5 saves them, for the same ids
     tokens_*.json                          difficult prompts, their ids, and the tokenizer folder that gave them
+    tokenizer_qwen2/, tokenizer_tekken/    tokenizers of language models, and byte_pairs_*.json their ids
     pipeline/                              text encoders and tokenizers of a tiny SD3, as diffusers saves them
     pipeline_flux/                         the same of a tiny FLUX.1, whose tokenizers are those of tokenizer_json/
     pipeline_wan/                          the same of a tiny Wan, whose tokenizer is laid out like UMT5's
     pipeline_ltx/                          the same of a tiny LTX-Video, whose tokenizer is in tokenizer_json/
-    pipeline_qwen_image/ and others        tiny ones whose prompts are encoded outside; encoded_qwen_image/ and others are the
-                                           rooms that tools/encode_prompts fills
-    prompts_*, flux_prompts, wan_prompts, ltx_prompts.safetensors   the result of its encode_prompt for `prompts` in the metadata
+    pipeline_qwen_image/ and others        tiny ones whose prompts a language model reads, with its graph
+    encoded_hunyuan_video/                 the room that tools/encode_prompts fills
+    prompts_*, flux_prompts and others.safetensors   the result of its encode_prompt for `prompts` in the metadata
 
 Tests read every file of that shape, so another seed is another test: OXBOW_TEXT_GOLDENS=DIR text_golden_test.
 Needs torch, diffusers, transformers, tokenizers and sentencepiece.
@@ -41,6 +43,13 @@ from transformers import (CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjec
                           T5Tokenizer, UMT5Config, UMT5EncoderModel)
 
 TOOLS = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(TOOLS), str(TOOLS / "encode_prompts"), str(TOOLS / "encode_prompts" / "tests")]
+import small  # noqa: E402
+from export_model.graph_file import exported_graph, write_graph  # noqa: E402
+from export_model.model_directory import write_graphs  # noqa: E402
+from export_model.tracing import make_transformer  # noqa: E402
+from export_model.wrappers import WRAPPERS  # noqa: E402
+
 WORDS = ("a photo of the cat dog red blue house running through field at night with neon sign that says hello world "
          "oil painting detailed caf\u00e9 na\u00efve \u00fcber stra\u00dfe \u041c\u043e\u0441\u043a\u0432\u0430 \u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 \u4f60\u597d "
          "\u4e16\u754c \u65e5\u672c\u8a9e \u3053\u3093\u306b\u3061\u306f \uc548\ub155 \ud55c\uad6d \u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22 12 345 2024 3.14 "
@@ -72,11 +81,11 @@ CURATED = [
 ]
 
 
-def prompts(seed):
+def prompts(seed, count=180):
     """The curated prompts, then mixtures of words and difficult characters."""
     rng = random.Random(seed)
     mixed = []
-    for i in range(180):
+    for i in range(count):
         parts = []
         for _ in range(rng.randint(1, 9)):
             parts.append(rng.choice(WORDS) if rng.random() < 0.45 else
@@ -131,6 +140,48 @@ def t5_tokenizer_files(directory, seed, extra_ids, **layout):
     config = {"tokenizer_class": "T5Tokenizer", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>",
               "extra_ids": extra_ids, "model_max_length": 512, "legacy": True}
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+QWEN2_WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+# Name: words, NFC, whether words that are tokens are merged, class, special tokens, the end of the text among them.
+BYTE_PAIRS = {
+    "qwen2": (QWEN2_WORDS, True, False, "Qwen2Tokenizer", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+    "tekken": (small.TEKKEN_WORDS, False, True, "PreTrainedTokenizerFast",
+               ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "<pad>"])}
+
+
+def byte_pairs(out, seed, name, count=180):
+    """A small tokenizer with the rules of a published one, and ids of difficult texts: tokenizer_NAME/ and byte_pairs_NAME.json."""
+    words, composes, ignore_merges, kind, special = BYTE_PAIRS[name]
+    directory = out / f"tokenizer_{name}"
+    directory.mkdir(parents=True, exist_ok=True)
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.normalizer = tokenizers.normalizers.NFC() if composes else None
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Split(tokenizers.Regex(words), "isolated"),
+        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    made.train_from_iterator(corpus(seed), tokenizers.trainers.BpeTrainer(
+        vocab_size=600, special_tokens=[] if composes else special, show_progress=False,
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())))
+    made.add_special_tokens([tokenizers.AddedToken(token, special=True, normalized=False) for token in special])
+    made.add_tokens([tokenizers.AddedToken("<think>", normalized=False), tokenizers.AddedToken("neon glow", normalized=True)])
+    made.decoder = tokenizers.decoders.ByteLevel()
+    file = json.loads(made.to_str())
+    file["model"]["ignore_merges"] = ignore_merges
+    (directory / "tokenizer.json").write_text(json.dumps(file, separators=(",", ":")) + "\n")
+    ends = {"pad_token": special[0] if composes else special[-1], "eos_token": special[-1] if composes else special[2]}
+    config = {"tokenizer_class": kind, **ends} | ({} if composes else {"bos_token": "<s>", "unk_token": "<unk>", "padding_side": "left"})
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(directory))
+    rng = random.Random(seed + 1)
+    texts = prompts(seed, count) + ["Neon GLOW neon glow", "'S'T'\u017f 'Ll'\u017fx", "a<think>b", "<|im_start|>user\n[INST]hi[/INST]<|im_end|>"]
+    texts += ["".join(rng.choice(special + TROUBLE + WORDS + ["\n", " ", "  ", "/", "\r\n"]) for _ in range(rng.randint(1, 12)))
+              for _ in range(count)]
+    cases = [{"text": t, "ids": tokenizer(t, add_special_tokens=False).input_ids} for t in texts]
+    (out / f"byte_pairs_{name}.json").write_text(json.dumps(
+        {"directory": directory.name, "transformers": transformers.__version__, "cases": cases},
+        separators=(",", ":")).replace("},{", "},\n{") + "\n")
+    print(f"byte_pairs_{name}.json", len(cases), "texts,", len(tokenizer), "tokens")
 
 
 UMT5_LAYOUT = {"byte_fallback": True, "bos_id": 2, "unk_id": 3, "vocab_size": 700}
@@ -196,6 +247,13 @@ def save(path, tensors, metadata):
     print(path.name, path.stat().st_size)
 
 
+def save_encoder(path, tensors, model, seed):
+    """The file of an encoder, and its graph."""
+    config, wrapper = model.config, WRAPPERS[type(model).__name__]
+    save(path.with_suffix(".safetensors"), tensors, {"config": config.to_json_string(), "seed": str(seed)})
+    write_graph(exported_graph(wrapper, make_transformer(wrapper, config.to_dict(), fake=True)), path.with_suffix(".graph.json.gz"))
+
+
 def clip_config(**kw):
     return CLIPTextConfig(**{**dict(vocab_size=60, bos_token_id=58, eos_token_id=59, pad_token_id=59,
                                     max_position_embeddings=11, hidden_act="quick_gelu"), **kw})
@@ -230,7 +288,7 @@ def clip(out, seed):
             o = model(input_ids=ids, output_hidden_states=True)
         t = {"in.ids": ids, "out.penultimate": o.hidden_states[-2], "out.pooled": o.text_embeds}
         t |= {"weight." + k: w for k, w in model.state_dict().items()}
-        save(out / f"{name}.safetensors", t, {"config": config.to_json_string(), "seed": str(seed)})
+        save_encoder(out / name, t, model, seed)
 
 
 T5 = {
@@ -240,7 +298,7 @@ T5 = {
     "t5_few_buckets": (dict(d_model=20, d_kv=5, d_ff=28, num_layers=3, num_heads=4, relative_attention_num_buckets=8,
                             relative_attention_max_distance=20), T5EncoderModel, 2, 40, "embed_tokens", False),
     "t5_wide_heads": (dict(d_model=16, d_kv=12, d_ff=16, num_layers=4, num_heads=2, layer_norm_epsilon=1e-3), T5EncoderModel, 5, 6, "both", False),
-    "t5_masked": (dict(d_model=24, d_kv=8, d_ff=32, num_layers=2, num_heads=3), T5EncoderModel, 4, 21, "shared", True),
+    "t5_masked": (dict(d_model=24, d_kv=8, d_ff=32, num_layers=2, num_heads=3), UMT5EncoderModel, 4, 21, "shared", True),
     "t5_one_layer_one_token": (dict(d_model=8, d_kv=8, d_ff=12, num_layers=1, num_heads=1), T5EncoderModel, 2, 1, "shared", False),
     "t5_bias_per_block": (dict(d_model=16, d_kv=4, d_ff=24, num_layers=3, num_heads=4), UMT5EncoderModel, 3, 18, "shared", True),
 }
@@ -265,7 +323,7 @@ def t5(out, seed):
         names = {"shared": ["shared.weight"], "embed_tokens": ["encoder.embed_tokens.weight"],
                  "both": ["shared.weight", "encoder.embed_tokens.weight"]}[table]
         t |= {"weight." + k: w for k, w in weights.items()} | {"weight." + k: model.shared.weight for k in names}
-        save(out / f"{name}.safetensors", t, {"config": config.to_json_string(), "seed": str(seed)})
+        save_encoder(out / name, t, model, seed)
 
 
 def half_files(directory, name="model.safetensors"):
@@ -318,6 +376,7 @@ def pipeline(out, seed):
         folder = root / ("text_encoder" if i == 0 else f"text_encoder_{i + 1}")
         encoder.save_pretrained(folder)
         half_files(folder)
+    write_graphs(root, "text_encoder")
     texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 30, "\u4f60\u597d caf\u00e9 \U0001f600", "a <extra_id_0> b</s>"]
     for name, t5_encoder, length in (("prompts_t5_16", encoders[2], 16), ("prompts_t5_40", encoders[2], 40), ("prompts_without_t5", None, 7)):
         with torch.no_grad():
@@ -371,6 +430,7 @@ def flux(out, seed):
         half_files(root / folder, "diffusion_pytorch_model.safetensors")
     for folder in ("text_encoder", "text_encoder_2"):
         half_files(root / folder)
+    write_graphs(root, "text_encoder")
     texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 30, "a <extra_id_0> b</s>"]
     with torch.no_grad():
         tokens, pooled, _ = pipe.encode_prompt(texts, None, device="cpu", max_sequence_length=19)
@@ -411,6 +471,7 @@ def wan(out, seed):
         "_class_name": "WanPipeline", "boundary_ratio": None, "expand_timesteps": False} | names, indent=1) + "\n")
     half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
     half_files(root / "text_encoder")
+    write_graphs(root, "text_encoder")
     texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 40, "a <extra_id_0> b</s> c", "<pad>x",
              "  two\t\n spaces\u3000 ", "caf&eacute; &amp;amp; &lt;neon&gt; &#20320;&#22909;", "\u201cOPEN\u201d \uff26\uff35\uff2c\uff2c \ufb01eld",
              "\u4f60\u597d \U0001f600 \u0416", "a\u0000b\ufeff red"]
@@ -443,6 +504,7 @@ def ltx(out, seed):
     pipe.save_pretrained(root)
     shutil.rmtree(root / "tokenizer")  # It lies in tokenizer_json.
     half_files(root / "text_encoder")
+    write_graphs(root, "text_encoder")
     texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 40, "a <extra_id_0> b</s> c", "<pad>x",
              "x<pad>", "</s>", "  two\t\n spaces\u3000 ", "caf&eacute; &amp;amp; &lt;neon&gt;", "\u201cOPEN\u201d \uff26\uff35\uff2c\uff2c \ufb01eld",
              "\u4f60\u597d \U0001f600 \u0416", "a\u0000b\ufeff red"]
@@ -470,13 +532,13 @@ def clean_prompts(seed):
 
 LTX_TARGETS = ["attn1.to_q", "attn2.to_k", "to_out.0", "ff.net.2"]
 
-# Pipelines whose prompts are encoded outside: how many tokens a prompt has, targets of an adapter.
-OUTSIDE = {
+# Pipelines whose prompts a language model reads: how many tokens a prompt has, targets of an adapter.
+READ = {
     "qwen_image": ("QwenImagePipeline", 256, ["attn.to_q", "attn.add_k_proj", "img_mlp.net.2"]),
-    "z_image": ("ZImagePipeline", 128, ["attention.to_q", "attention.to_out.0", "feed_forward.w2"]),
+    "z_image": ("ZImagePipeline", 64, ["attention.to_q", "attention.to_out.0", "feed_forward.w2"]),
     "flux2_dev": ("Flux2Pipeline", 256, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"]),
-    "flux2_klein": ("Flux2KleinPipeline", 64, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"]),
-    "hunyuan_video": ("HunyuanVideoPipeline", 128, ["attn.to_q", "attn.to_add_out", "proj_mlp", "ff.net.0.proj"])}
+    "flux2_klein": ("Flux2KleinPipeline", 80, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"])}
+HUNYUAN_VIDEO = ("HunyuanVideoPipeline", 128, ["attn.to_q", "attn.to_add_out", "proj_mlp", "ff.net.0.proj"])
 
 
 def adapter(transformer, targets):
@@ -495,22 +557,67 @@ def graph_and_adapter(root, transformer, targets):
     (root / "adapter.json").write_text(json.dumps(adapter(transformer, targets)) + "\n")
 
 
-def outside(out, seed, name):
-    """A pipeline, the graph of its transformer, adapter.json, and the room that tools/encode_prompts fills. Tests draw the transformer's weights,
-    but for those of Qwen-Image."""
-    sys.path.insert(0, str(TOOLS / "encode_prompts" / "tests"))
-    import small
-    pipeline_class, tokens, targets = OUTSIDE[name]
-    root, room = out / f"pipeline_{name}", out / f"encoded_{name}"
-    for directory in (root, room):
-        if directory.exists():
-            shutil.rmtree(directory)
+def small_pipeline(root, seed, pipeline_class, keeps_transformer=False):
+    """A small pipeline in the directory, weights in 16 bits; tests draw those of the transformer."""
+    if root.exists():
+        shutil.rmtree(root)
     pipe = small.save(pipeline_class, root, seed)
     for encoder in root.glob("text_encoder*"):
         half_files(encoder)
     half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
-    if name != "qwen_image":
+    if not keeps_transformer:
         (root / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
+    return pipe
+
+
+def read_prompts(pipe, texts, tokens):
+    """What encode_prompt says, as the transformer's wrapper in tools/export_model takes it."""
+    from pipelines import filled
+    kind = type(pipe).__name__
+    with torch.no_grad():
+        if kind == "ZImagePipeline":
+            rows, _ = pipe.encode_prompt(list(texts), device="cpu", do_classifier_free_guidance=False, max_sequence_length=tokens)
+        else:
+            rows, mask = pipe.encode_prompt(texts, device="cpu", max_sequence_length=tokens)
+    if kind.startswith("Flux2"):
+        return {"out.tokens": rows}
+    if kind == "QwenImagePipeline":
+        rows = [row if mask is None else row[mask[i].bool()] for i, row in enumerate(rows)]
+    whole, mask = filled(rows, tokens)
+    return {"out.tokens": whole, "out.mask": mask}
+
+
+def read(out, seed, name):
+    """A pipeline, the graphs of its transformer and text encoder, adapter.json, and the result of encode_prompt: NAME_prompts."""
+    pipeline_class, tokens, targets = READ[name]
+    root = out / f"pipeline_{name}"
+    pipe = small_pipeline(root, seed, pipeline_class, name == "qwen_image")
+    graph_and_adapter(root, pipe.transformer, targets)
+    reader(out, seed, name, pipe)
+
+
+def reader(out, seed, name, pipe):
+    """The text encoder's part of `read`."""
+    _, tokens, _ = READ[name]
+    root = out / f"pipeline_{name}"
+    randomise(pipe.text_encoder, torch.Generator().manual_seed(seed + 5))
+    pipe.text_encoder.save_pretrained(root / "text_encoder")
+    half_files(root / "text_encoder")
+    write_graphs(root, "text_encoder")
+    texts = ["a red cat", "", "\u4f60\u597d [IMG]<|im_end|>it's \U0001f600 " + "a long prompt " * 20]
+    save(out / f"{name}_prompts.safetensors", read_prompts(pipe, texts, tokens),
+         {"prompts": json.dumps(texts), "directory": root.name, "t5_length": str(tokens), "seed": str(seed)})
+    for path in [*root.rglob("*.safetensors"), out / f"{name}_prompts.safetensors"]:
+        path.chmod(0o644)
+
+
+def hunyuan_video(out, seed):
+    """A pipeline whose prompts are encoded outside: the graph of its transformer, adapter.json, the room of tools/encode_prompts."""
+    pipeline_class, tokens, targets = HUNYUAN_VIDEO
+    root, room = out / "pipeline_hunyuan_video", out / "encoded_hunyuan_video"
+    if room.exists():
+        shutil.rmtree(room)
+    pipe = small_pipeline(root, seed, pipeline_class)
     graph_and_adapter(root, pipe.transformer, targets)
     texts = out / "texts.jsonl"
     texts.write_text('{"prompt": "a red cat"}\n{"prompt": ""}\n')
@@ -546,8 +653,11 @@ def main():
     flux(args.out, args.seed)
     wan(args.out, args.seed)
     ltx(args.out, args.seed)
-    for name in OUTSIDE:
-        outside(args.out, args.seed, name)
+    for name in BYTE_PAIRS:
+        byte_pairs(args.out, args.seed, name)
+    for name in READ:
+        read(args.out, args.seed, name)
+    hunyuan_video(args.out, args.seed)
 
 
 if __name__ == "__main__":

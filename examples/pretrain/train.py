@@ -35,6 +35,9 @@ import families
 import text
 import worlds
 
+sys.path.insert(0, str(worlds.ROOT / "tools"))
+from export_model.model_directory import write_graphs  # noqa: E402
+
 
 def new_transformer(family, config):
     """diffusers' own weights, but AdaLN starts as the identity, and the velocity at 0."""
@@ -106,6 +109,7 @@ def write(folder, given, side, average):
     index |= {name: ["transformers", config["architectures"][0]] for name, (_, config) in side.encoders.items()}
     index |= {name: ["transformers", kind] for name, kind in side.tokenizers.items()}
     text.write_json(folder / "model_index.json", index | {"scheduler": ["diffusers", scheduler]})
+    write_graphs(folder, "text_encoder")
 
 
 def main():

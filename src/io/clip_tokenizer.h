@@ -11,11 +11,10 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "io/byte_pairs.h"
 #include "io/tokenizer_files.h"
 
 namespace oxbow::io {
@@ -44,25 +43,16 @@ class ClipTokenizer {
   int64_t size() const { return size_; }  // One more than the largest id.
 
  private:
-  // Two neighbouring symbols that become one.
-  struct Merge {
-    int64_t rank = 0;
-    int64_t id = 0;
-  };
-
   ClipTokenizer() = default;
   std::vector<int64_t> Whole(const std::string& text) const;  // Without the last id.
-  absl::Status TakeModel(const BpeJson& model);
   // `added`: the tokens that tokenizer.json lists.
   absl::Status ReadSpecials(const std::filesystem::path& directory, std::vector<AddedToken> added);
   void AppendText(std::string_view text, std::vector<int64_t>& ids) const;
   static std::vector<std::string> WordsOf(std::string_view normal);
-  void AppendWord(std::string_view word, std::vector<int64_t>& ids) const;
 
-  std::unordered_map<std::string, int64_t> vocabulary_;
-  std::unordered_map<uint64_t, Merge> merges_;  // By the two ids, 32 bits each.
-  AddedTokens added_;                           // In the text as given.
-  AddedTokens added_normalised_;                // In the text in lower case.
+  BytePairs pairs_;
+  AddedTokens added_;             // In the text as given.
+  AddedTokens added_normalised_;  // In the text in lower case.
   int64_t begin_ = 0, end_ = 0, unknown_ = 0, pad_ = 0, size_ = 0;
   int64_t model_max_length_ = 77;
 };

@@ -66,7 +66,7 @@ std::vector<PipelineComponent> HunyuanVideoPipeline() {
 }  // namespace
 
 const std::vector<Pipeline>& PipelineTable() {
-  static const std::string kOutside = "encoded_elsewhere";
+  static const std::string kLanguageModel = "language_model";
   static const std::vector<Pipeline> table = {
       {.class_name = "StableDiffusion3Pipeline",
        .text_side = "sd3",
@@ -84,13 +84,13 @@ const std::vector<Pipeline>& PipelineTable() {
        .absent = {"transformer_2", "image_encoder", "image_processor"},
        .transformer_without = {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}},
       {.class_name = "QwenImagePipeline",
-       .text_side = kOutside,
+       .text_side = kLanguageModel,
        .components = OneEncoder("QwenImageTransformer2DModel", "Qwen2_5_VLForConditionalGeneration",
                                 "Qwen2Tokenizer", "AutoencoderKLQwenImage"),
        .absent = {},
        .grid = flow::ScheduleKind::kLinspace},
       {.class_name = "ZImagePipeline",
-       .text_side = kOutside,
+       .text_side = kLanguageModel,
        .components =
            OneEncoder("ZImageTransformer2DModel", "Qwen3Model", "Qwen2Tokenizer", "AutoencoderKL"),
        .absent = {},
@@ -99,14 +99,14 @@ const std::vector<Pipeline>& PipelineTable() {
        .distilled = {"scheduler/scheduler_config.json", "shift", "3"},  // Turbo; the base has 6.
        .guidance_offset = 1},
       {.class_name = "Flux2Pipeline",
-       .text_side = kOutside,
+       .text_side = kLanguageModel,
        .components = OneEncoder("Flux2Transformer2DModel", "Mistral3ForConditionalGeneration",
                                 "PixtralProcessor", "AutoencoderKLFlux2"),
        .absent = {},
        .grid = flow::ScheduleKind::kLinspace,
        .shift_by_steps = true},
       {.class_name = "Flux2KleinPipeline",
-       .text_side = kOutside,
+       .text_side = kLanguageModel,
        .components = OneEncoder("Flux2Transformer2DModel", "Qwen3ForCausalLM", "Qwen2Tokenizer",
                                 "AutoencoderKLFlux2"),
        .absent = {},
@@ -114,7 +114,7 @@ const std::vector<Pipeline>& PipelineTable() {
        .shift_by_steps = true,
        .distilled = {"model_index.json", "is_distilled", "true", /*ignores_guidance=*/true}},
       {.class_name = "HunyuanVideoPipeline",
-       .text_side = kOutside,
+       .text_side = "encoded_elsewhere",
        .components = HunyuanVideoPipeline(),
        .absent = {},
        .transformer_without = {"image_condition_type"},

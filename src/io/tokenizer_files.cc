@@ -215,14 +215,22 @@ absl::StatusOr<std::pair<std::string, std::string>> MergeOf(const Json& json) {
   return merge;
 }
 
+// The regular expression of the first part of a pre-tokenizer that splits by one.
+std::string WordsOf(const Json& pre_tokenizer) {
+  const Json& list = MemberOf(pre_tokenizer, "pretokenizers");
+  for (const Json& one : list.is_array() ? list : Json::array({pre_tokenizer})) {
+    if (MemberOf(one, "type") == "Split") return TextIn(MemberOf(one, "pattern"), "Regex");
+  }
+  return "";
+}
+
 absl::StatusOr<BpeJson> BpeOf(const Json& file) {
   BpeJson bpe;
   const Json& model = MemberOf(file, "model");
-  const Json& suffix = MemberOf(model, "end_of_word_suffix");
-  if (suffix != "</w>") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "CLIP's tokenizer ends words with \"</w>\", this one with ", JsonText(suffix)));
-  }
+  bpe.word_end = TextIn(model, "end_of_word_suffix");
+  bpe.whole_words = MemberOf(model, "ignore_merges") == true;
+  bpe.normalizer = TextIn(MemberOf(file, "normalizer"), "type");
+  bpe.words = WordsOf(MemberOf(file, "pre_tokenizer"));
   const Json &vocabulary = MemberOf(model, "vocab"), &merges = MemberOf(model, "merges");
   if (!vocabulary.is_object() || !merges.is_array())
     return Damaged("model without vocab or merges");
@@ -485,7 +493,9 @@ void AddedTokens::Append(std::string_view text, std::vector<int64_t>& ids,
 }
 
 absl::StatusOr<std::optional<BpeJson>> ReadBpeJson(const std::filesystem::path& directory) {
-  return Read<BpeJson>(directory, "BPE", BpeOf);
+  OXBOW_ASSIGN_OR_RETURN(std::optional<BpeJson> bpe, Read<BpeJson>(directory, "BPE", BpeOf));
+  if (bpe) bpe->path = directory / kTokenizerJson;
+  return bpe;
 }
 
 absl::StatusOr<std::optional<UnigramJson>> ReadUnigramJson(const std::filesystem::path& directory) {

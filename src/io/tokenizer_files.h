@@ -134,16 +134,23 @@ icu::UnicodeString InForm(const icu::Normalizer2* (*form)(UErrorCode& error),
 //
 //   {"added_tokens": [{"id": 1, "content": "</s>", "normalized": false}, ..],
 //    "normalizer": {"type": "Precompiled", "precompiled_charsmap": BASE64} | {"type": "Sequence",
-//    "normalizers": [..]}, "model": {"type": "BPE", "end_of_word_suffix": "</w>", "vocab": {TOKEN:
-//    ID}, "merges": ["a b" | ["a", "b"], ..]}
+//    "normalizers": [..]}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type":
+//    "Split", "pattern": {"Regex": ..}}, {"type": "ByteLevel"}]}, "model": {"type": "BPE",
+//    "end_of_word_suffix": "</w>", "ignore_merges": false, "vocab": {TOKEN: ID}, "merges": ["a b" |
+//    ["a", "b"], ..]}
 //           | {"type": "Unigram", "vocab": [[PIECE, SCORE], ..]}}
 //
 // As in transformers 5, only these parts count: rules for words, padding and the unknown token are
 // those of the tokenizer's class.
 inline constexpr char kTokenizerJson[] = "tokenizer.json";
 
-// Byte-level byte-pair encoding, as CLIP's.
+// Byte-level byte-pair encoding, as CLIP's and Qwen's.
 struct BpeJson {
+  std::filesystem::path path;  // The file that says so.
+  std::string word_end;        // Behind the last character of a word: "</w>" in CLIP's.
+  bool whole_words = false;    // A word that is a token is not merged (ignore_merges).
+  std::string normalizer;      // Its type; empty: none.
+  std::string words;           // Regular expression of the words; empty: none is given.
   std::vector<std::pair<std::string, int64_t>> vocabulary;
   std::vector<std::pair<std::string, std::string>> merges;  // By rank.
   std::vector<AddedToken> added;

@@ -241,7 +241,7 @@ at::Tensor ClipTowers::EmbedTexts(absl::Span<const std::string> texts) {
       keys, [&](size_t i) { return IdsOf(texts[i]); },
       [this](const at::Tensor& ids) {
         texts_embedded_ += ids.size(0);
-        return text_->Encode(ids).pooled;
+        return text_->Encode(ids);
       });
 }
 

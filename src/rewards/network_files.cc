@@ -9,8 +9,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/model/device.h"
-#include "core/model/exported_graph/graph_config.h"
-#include "io/graph_files.h"
+#include "io/network_graph.h"
 #include "io/tensor_torch.h"
 
 namespace oxbow::rewards {
@@ -18,9 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using model::exported::ExportedNetwork;
-using model::exported::Graph;
 using model::exported::NetworkOptions;
-using model::exported::ParseNetwork;
 
 constexpr uint64_t kNetworkConfigBytesMax = 1 << 20;
 
@@ -28,35 +25,6 @@ constexpr uint64_t kNetworkConfigBytesMax = 1 << 20;
 absl::StatusOr<std::string> ConfigOf(const fs::path& directory) {
   absl::StatusOr<std::string> config = ReadFile(directory / "config.json", kNetworkConfigBytesMax);
   return absl::IsNotFound(config.status()) ? std::string() : config;
-}
-
-struct FoundGraph {
-  Graph graph;
-  std::string json;
-};
-
-// A directory's own graph must fit; among the shipped ones the config chooses.
-absl::StatusOr<FoundGraph> GraphOf(const fs::path& directory, const std::string& class_name) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string config, ConfigOf(directory));
-  const io::GraphFiles files = io::FindGraphFiles(
-      {.class_name = class_name, .directory = directory, .config_json = {}, .weights_base = {}});
-  if (!files.own.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(std::string json, io::ReadGraphFile(files.own));
-    absl::StatusOr<Graph> graph = ParseNetwork(json, class_name, config);
-    if (!graph.ok()) return io::DataError(graph.status(), files.own);
-    return FoundGraph{*std::move(graph), std::move(json)};
-  }
-  absl::Status last = absl::OkStatus();
-  for (const fs::path& path : files.shipped) {
-    OXBOW_ASSIGN_OR_RETURN(std::string json, io::ReadGraphFile(path));
-    absl::StatusOr<Graph> graph = ParseNetwork(json, class_name, config);
-    if (graph.ok()) return FoundGraph{*std::move(graph), std::move(json)};
-    last = graph.status();
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      directory.string(), ": no graph of this ", class_name,
-      last.ok() ? "" : absl::StrCat(" (the one that comes with oxbow: ", last.message(), ")"), "; ",
-      model::exported::ExportCommand(class_name, fs::absolute(directory).string())));
 }
 
 absl::StatusOr<at::ScalarType> TypeNamed(const std::string& name) {
@@ -86,7 +54,11 @@ absl::StatusOr<NetworkOptions> OptionsNamed(const std::string& device, const std
 absl::StatusOr<OpenedNetwork> OpenNetwork(const fs::path& directory, const std::string& class_name,
                                           const NetworkOptions& options) {
   OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::WeightFiles::Open(directory, "model"));
-  OXBOW_ASSIGN_OR_RETURN(FoundGraph found, GraphOf(directory, class_name));
+  OXBOW_ASSIGN_OR_RETURN(const std::string config, ConfigOf(directory));
+  OXBOW_ASSIGN_OR_RETURN(io::NetworkGraph found, io::FindNetworkGraph({.class_name = class_name,
+                                                                       .directory = directory,
+                                                                       .config_json = config,
+                                                                       .weights_base = {}}));
   OXBOW_ASSIGN_OR_RETURN(model::NamedTensors weights, io::LoadTensors(files));
   auto network = ExportedNetwork::Make(std::move(found.graph), std::move(weights), options);
   if (!network.ok()) return io::DataError(network.status(), directory.string());

@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
@@ -16,6 +15,7 @@
 #include "core/model/image_sampler.h"
 #include "core/model/lora.h"
 #include "io/graph_files.h"
+#include "io/prompts/encoder_files.h"
 #include "io/prompts/prompt_store.h"
 #include "io/prompts/text_encoders.h"
 #include "run/sampling_spec.h"
@@ -53,10 +53,10 @@ absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& compone
   for (const auto& [name, component] : components) {
     if (!name.starts_with("text_encoder")) continue;
     OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(component));
-    const bool t5 = absl::StrContains(component.class_name, "T5");
+    const bool keeps = io::KeepsStoredType(component);
     for (const auto& [tensor, header] : tensors) {
       const bool stored =
-          t5 && (header.dtype == io::DType::kF16 || header.dtype == io::DType::kBF16);
+          keeps && (header.dtype == io::DType::kF16 || header.dtype == io::DType::kBF16);
       bytes += (bf16 || stored ? 2 : 4) * Elements(header);
     }
   }

@@ -193,8 +193,7 @@ TEST(ExportedModelTest, ADirectoryWithItsGraphIsAModel) {
   EXPECT_THAT(facts.latent_shape, ElementsAre(4, 4, 8)) << "the decoder doubles a side";
 }
 
-// Promise: Prompts may be encoded elsewhere.
-TEST(ExportedModelTest, AModelWhosePromptsAreEncodedElsewhereIsAModel) {
+TEST(ExportedModelTest, AModelWhosePromptsALanguageModelReadsIsAModel) {
   v1::RunConfig config;
   config.mutable_model()->set_path(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline_qwen_image");
   config.mutable_sampling()->set_height(8);

@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/sha256.h"
-#include "core/model/clip_text.h"
 #include "core/model/parameters.h"
 #include "core/model/sd3.h"
 #include "gtest/gtest.h"
@@ -80,30 +79,8 @@ TEST(PublishedSizesTest, HaveTheTensorsThatDiffusersGivesThem) {
   }
 }
 
-class ClipGoldenTest : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(ClipGoldenTest, OutputsAndGradientsAreThoseOfTransformers) {
-  const Golden golden(GetParam());
-  const auto params = ParseClipTextConfig(golden.config);
-  ASSERT_TRUE(params.ok()) << params.status();
-  ParameterSet set(golden.weights, /*trainable=*/true);
-  const auto encoder = MakeClipTextEncoder(*params, set.tensors());
-  ASSERT_TRUE(encoder.ok()) << encoder.status();
-  const ClipTextOutput text = (*encoder)->Encode(golden.in.at("ids"));
-  ExpectClose(text.penultimate, golden.out.at("penultimate"));
-  ExpectClose(text.pooled, golden.out.at("pooled"));
-  ((text.penultimate * golden.in.at("direction")).sum() +
-   (text.pooled * golden.in.at("pooled_direction")).sum())
-      .backward();
-  ExpectGradients(set, golden.gradients, kBlindGradient);
-}
-
-INSTANTIATE_TEST_SUITE_P(Configs, ClipGoldenTest, ::testing::ValuesIn(GoldenNames("clip")),
-                         [](const auto& info) { return info.param; });
-
 // A directory may hold some kinds only.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Sd3GoldenTest);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClipGoldenTest);
 
 }  // namespace
 }  // namespace oxbow::model

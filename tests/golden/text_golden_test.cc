@@ -12,11 +12,12 @@
 #include <set>
 
 #include "base/file.h"
-#include "core/model/clip_text.h"
-#include "core/model/t5.h"
-#include "core/model/text_conditioning.h"
+#include "core/model/exported_graph/exported_network.h"
+#include "core/model/text_encoder.h"
 #include "gtest/gtest.h"
 #include "io/clip_tokenizer.h"
+#include "io/graph_files.h"
+#include "io/prompts/encoder_files.h"
 #include "io/safetensors.h"
 #include "io/t5_tokenizer.h"
 #include "io/tensor_torch.h"
@@ -83,42 +84,136 @@ class TextGoldenTest : public ::testing::Test {
   const at::NoGradGuard no_gradients_;
 };
 
+// The encoder of a golden file, of the graph beside it.
+std::unique_ptr<TextEncoder> EncoderOf(const std::string& name, const Golden& golden,
+                                       const std::string& class_name) {
+  const auto json = io::ReadGraphFile(Goldens() / (name + ".graph.json.gz"));
+  EXPECT_TRUE(json.ok()) << json.status();
+  const auto graph = exported::ParseNetwork(*json, class_name, golden.metadata.at("config"));
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  NamedTensors weights = golden.weights;
+  if (const auto table = weights.extract("encoder.embed_tokens.weight"); !table.empty()) {
+    weights.emplace("shared.weight", table.mapped());
+  }
+  auto encoder = TextEncoder::Make(*graph, weights, {});
+  EXPECT_TRUE(encoder.ok()) << encoder.status();
+  return *std::move(encoder);
+}
+
 TEST_F(TextGoldenTest, ClipEncodersGiveWhatTransformersGives) {
   const std::vector<std::string> files = FilesOf("clip_", ".safetensors");
   EXPECT_GE(files.size(), 6u);
   for (const std::string& name : files) {
     const Golden golden(name);
-    const auto params = ParseClipTextConfig(golden.metadata.at("config"));
-    ASSERT_TRUE(params.ok()) << params.status();
-    const auto encoder = MakeClipTextEncoder(*params, golden.weights);
-    ASSERT_TRUE(encoder.ok()) << encoder.status();
+    const auto encoder = EncoderOf(name, golden, "CLIPTextModelWithProjection");
     const at::Tensor ids = golden.in.at("ids");
-    const ClipTextOutput text = (*encoder)->Encode(ids);
-    ExpectClose(name + " penultimate", text.penultimate, golden.out.at("penultimate"));
-    ExpectClose(name + " pooled", text.pooled, golden.out.at("pooled"));
-    const ClipTextOutput alone = (*encoder)->Encode(OnlyRow(ids, 0));
-    ExpectSame(name, alone.pooled, OnlyRow(text.pooled, 0));
-    ExpectSame(name, alone.penultimate, OnlyRow(text.penultimate, 0));
+    const NamedTensors text = *encoder->Encode({ids, {}});
+    const NamedTensors alone = *encoder->Encode({OnlyRow(ids, 0), {}});
+    for (const char* output : {"penultimate", "pooled"}) {
+      ExpectClose(name + " " + output, text.at(output), golden.out.at(output));
+      ExpectSame(name, alone.at(output), OnlyRow(text.at(output), 0));
+    }
   }
 }
 
 TEST_F(TextGoldenTest, T5EncodersGiveWhatTransformersGives) {
   const std::vector<std::string> files = FilesOf("t5_", ".safetensors");
-  EXPECT_GE(files.size(), 6u);
+  EXPECT_GE(files.size(), 7u);
   for (const std::string& name : files) {
     const Golden golden(name);
-    const auto params = ParseT5Config(golden.metadata.at("config"));
-    ASSERT_TRUE(params.ok()) << params.status();
-    const auto encoder = MakeT5Encoder(*params, golden.weights);
-    ASSERT_TRUE(encoder.ok()) << encoder.status();
-    const at::Tensor ids = golden.in.at("ids");
-    const at::Tensor mask = golden.in.contains("mask") ? golden.in.at("mask") : at::Tensor();
-    const at::Tensor hidden = (*encoder)->Encode(ids, mask);
+    const bool masked = golden.in.contains("mask");  // UMT5's are, T5's are not.
+    const auto encoder = EncoderOf(name, golden, masked ? "UMT5EncoderModel" : "T5EncoderModel");
+    const TokenIds texts = {golden.in.at("ids"), masked ? golden.in.at("mask") : at::Tensor()};
+    const at::Tensor hidden = encoder->Encode(texts)->at("hidden");
     ExpectClose(name, hidden, golden.out.at("hidden"));
-    const at::Tensor alone =
-        (*encoder)->Encode(OnlyRow(ids, 0), mask.defined() ? OnlyRow(mask, 0) : mask);
-    ExpectSame(name, alone, OnlyRow(hidden, 0));
+    const TokenIds first = {OnlyRow(texts.ids, 0), masked ? OnlyRow(texts.mask, 0) : at::Tensor()};
+    ExpectSame(name, encoder->Encode(first)->at("hidden"), OnlyRow(hidden, 0));
   }
+}
+
+// The hidden states of a golden file's first prompts in products of a type.
+at::Tensor HiddenIn(at::ScalarType type, const std::string& name, double last_products = 1) {
+  const Golden golden(name);
+  auto graph = exported::ParseNetwork(*io::ReadGraphFile(Goldens() / (name + ".graph.json.gz")),
+                                      "T5EncoderModel", golden.metadata.at("config"));
+  NamedTensors weights = golden.weights;
+  for (auto& [key, tensor] : weights) {
+    if (key.ends_with(".wo.weight")) tensor = tensor * last_products;
+  }
+  const auto encoder = *TextEncoder::Make(*std::move(graph), weights, {.compute = type});
+  return encoder->Encode({golden.in.at("ids"), {}})->at("hidden");
+}
+
+// Values of the type, so that they need half the room on disk.
+TEST_F(TextGoldenTest, SixteenBitProductsGiveNearlyTheSame) {
+  const at::Tensor exact = HiddenIn(at::kFloat, "t5_small");
+  for (const auto& [type, tolerance] :
+       {std::pair(at::kBFloat16, 0.1), std::pair(at::kHalf, 0.02)}) {
+    const at::Tensor rough = HiddenIn(type, "t5_small");
+    EXPECT_LT((rough - exact).abs().max().item<double>(), tolerance) << at::toString(type);
+    EXPECT_GT((rough - exact).abs().max().item<double>(), 0) << at::toString(type);
+    EXPECT_TRUE(at::equal(rough.to(type).to(at::kFloat), rough)) << at::toString(type);
+  }
+}
+
+// The last product of the published weights leaves float16, and so does the sum of the blocks.
+TEST_F(TextGoldenTest, HalfPrecisionDoesNotOverflow) {
+  const at::Tensor exact = HiddenIn(at::kFloat, "t5_small", 1e6);
+  const at::Tensor half = HiddenIn(at::kHalf, "t5_small", 1e6);
+  EXPECT_TRUE(half.isfinite().all().item<bool>());
+  EXPECT_LT((half - exact).abs().max().item<double>(), 0.05);
+}
+
+TEST_F(TextGoldenTest, HiddenTokensChangeNothing) {
+  const auto encoder = EncoderOf("t5_masked", Golden("t5_masked"), "UMT5EncoderModel");
+  const at::Tensor ids = at::arange(12, at::kLong).view({1, 12});
+  const at::Tensor mask = at::arange(12).lt(9).view({1, 12});
+  const auto first = [&](const TokenIds& texts) {
+    return encoder->Encode(texts)->at("hidden").narrow(1, 0, 9);
+  };
+  const at::Tensor alone = first({ids.narrow(1, 0, 9), {}});
+  EXPECT_TRUE(at::allclose(first({ids, mask}), alone, 0, 1e-5));
+  EXPECT_GT((first({ids, {}}) - alone).abs().max().item<double>(), 0.01);
+}
+
+// The encoder of a directory that comes with oxbow: its widths fill vector registers.
+std::unique_ptr<TextEncoder> Shipped(const std::string& model) {
+  const auto components = io::OpenDiffusersDirectory(OXBOW_SOURCE_DIR "/models/" + model);
+  EXPECT_TRUE(components.ok()) << components.status();
+  const auto files = io::OpenEncoder(components->at("text_encoder"));
+  EXPECT_TRUE(files.ok()) << files.status();
+  auto encoder = io::LoadEncoder(*files, {});
+  EXPECT_TRUE(encoder.ok()) << encoder.status();
+  return *std::move(encoder);
+}
+
+TEST_F(TextGoldenTest, APromptHasTheSameBitsInEveryBatch) {
+  at::set_num_threads(1);
+  for (const auto& [model, length] : {std::pair("clip", 3), std::pair("clip", 16),
+                                      std::pair("clip", 40), std::pair("digits", 6)}) {
+    const auto encoder = Shipped(model);
+    at::Tensor ids = at::arange(40 * length, at::kLong).remainder(23).view({40, length});
+    if (model == std::string("digits")) ids.select(1, length - 1).fill_(516);
+    const NamedTensors all = *encoder->Encode({ids, {}});
+    for (int64_t size = 1; size <= 40; size += size < 12 ? 1 : 7) {
+      const NamedTensors part = *encoder->Encode({ids.narrow(0, 40 - size, size), {}});
+      for (const auto& [name, output] : part) {
+        EXPECT_TRUE(at::equal(output, all.at(name).narrow(0, 40 - size, size)))
+            << model << ", " << name << ", " << length << " tokens, " << size << " texts";
+      }
+    }
+  }
+}
+
+TEST_F(TextGoldenTest, GraphsOfOtherInputsAreRefused) {
+  const Golden golden("t5_small");
+  auto graph = *exported::ParseNetwork(*io::ReadGraphFile(Goldens() / "t5_small.graph.json.gz"),
+                                       "T5EncoderModel", golden.metadata.at("config"));
+  graph.inputs[0].name = "tokens";
+  const absl::Status status = TextEncoder::Make(graph, golden.weights, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "T5EncoderModel: inputs: not ids [B, S] int64, and perhaps mask [B, S] float32");
 }
 
 // Ids of a golden tokens file, with the tokenizer of a directory.

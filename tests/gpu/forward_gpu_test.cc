@@ -5,10 +5,11 @@
 
 #include <cstdlib>
 
-#include "core/model/clip_text.h"
 #include "core/model/exported_graph/exported_decoder.h"
-#include "core/model/t5.h"
+#include "core/model/exported_graph/exported_transformer.h"
+#include "core/model/text_encoder.h"
 #include "io/diffusers_directory.h"
+#include "io/graph_files.h"
 #include "io/prompts/text_encoders.h"
 #include "tests/golden/decoder_golden.h"
 #include "tests/golden/model_golden.h"
@@ -74,42 +75,25 @@ TEST_P(DecoderGpuTest, DecodesFromTheCpuToTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Configs, DecoderGpuTest, ::testing::ValuesIn(DecoderNames("kl_")),
                          [](const auto& info) { return info.param; });
 
-using ClipGpuTest = GoldenGpuTest;
-
-TEST_P(ClipGpuTest, TokensAndPooledAreThoseOfTransformers) {
-  const at::NoGradGuard no_grad;
-  const Golden golden(GetParam());
-  const ClipTextParams params = *ParseClipTextConfig(golden.config);
-  const auto encoder = *MakeClipTextEncoder(params, On(gpu_, golden.weights));
-  const ClipTextOutput text = encoder->Encode(golden.in.at("ids").to(gpu_));
-  ExpectNear("penultimate", text.penultimate, golden.out.at("penultimate"), kExactTolerance);
-  ExpectNear("pooled", text.pooled, golden.out.at("pooled"), kExactTolerance);
-}
-
-INSTANTIATE_TEST_SUITE_P(Configs, ClipGpuTest, ::testing::ValuesIn(GoldenNames("clip")),
-                         [](const auto& info) { return info.param; });
-
 using TextGpuTest = GpuTest;
 
 TEST_F(TextGpuTest, T5StatesAreThoseOfTheCpuInEveryType) {
-  const at::NoGradGuard no_grad;
-  const T5Params params =
-      *ParseT5Config(R"({"vocab_size": 40, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2,
-                         "num_heads": 3, "feed_forward_proj": "gated-gelu", "model_type": "t5"})");
+  const auto graph =
+      io::ReadGraphFile(OXBOW_SOURCE_DIR "/models/digits_flux/text_encoder_2/graph.json.gz");
+  const exported::Graph t5 = *exported::ParseGraph(*graph);
   at::manual_seed(7);
   NamedTensors weights;
-  for (const auto& [name, shape] : T5Shapes(params)) {
-    const bool norm = name.find("norm") != std::string::npos;
-    weights[name] = norm ? at::ones(shape) : at::randn(shape) * 0.2;
+  for (const auto& [name, shape] : exported::ShapesOf(t5)) {
+    weights[name] = shape.size() == 1 ? at::ones(shape) : at::randn(shape) * 0.2;
   }
-  const at::Tensor ids = at::arange(22, at::kLong).view({2, 11});
-  const at::Tensor exact = (*MakeT5Encoder(params, weights))->Encode(ids, {});
+  const TokenIds texts = {at::arange(22, at::kLong).remainder(8).view({2, 11}), {}};
+  const auto hidden = [&](at::Device device, at::ScalarType type) {
+    const auto encoder = TextEncoder::Make(t5, weights, {.device = device, .compute = type});
+    return (*encoder)->Encode(texts)->at("hidden");
+  };
+  const at::Tensor exact = hidden(at::kCPU, at::kFloat);
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    NamedTensors there;
-    for (const auto& [name, tensor] : weights) {
-      there[name] = tensor.to(gpu_, T5StorageType(name, type));
-    }
-    ExpectNear(at::toString(type), (*MakeT5Encoder(params, there))->Encode(ids.to(gpu_), {}), exact,
+    ExpectNear(at::toString(type), hidden(gpu_, type), exact,
                type == at::kFloat ? kExactTolerance : kShortTolerance);
   }
 }

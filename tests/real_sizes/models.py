@@ -17,6 +17,7 @@ import transformers
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from export_model.graph_file import exported_graph, write_graph  # noqa: E402
+from export_model.model_directory import write_graphs  # noqa: E402
 from export_model.tracing import make_transformer  # noqa: E402
 from export_model.wrappers import WRAPPERS  # noqa: E402
 
@@ -105,10 +106,11 @@ def wan():
 
 
 def save(name, directory):
-    """The pipeline in `directory`, with the graphs of its transformer and its decoder."""
+    """The pipeline in `directory`, with the graphs of its text encoders, its transformer and its decoder."""
     torch.manual_seed(40)
     pipe = {"sd3": sd3, "flux": flux, "wan": wan}[name]()
     pipe.save_pretrained(directory)
+    write_graphs(directory, "text_encoder")
     for folder in (Path(directory) / "transformer", Path(directory) / "vae"):
         config = json.loads((folder / "config.json").read_text())
         if wrapper := WRAPPERS.get(config["_class_name"]):

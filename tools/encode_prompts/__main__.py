@@ -3,8 +3,7 @@
 
     python3 tools/encode_prompts --model DIR --cache DIR --tokens N --prompts FILE [--prompts FILE ..]
 
-For QwenImagePipeline, ZImagePipeline, Flux2Pipeline, Flux2KleinPipeline and HunyuanVideoPipeline, whose text encoders oxbow does
-not have. N is the run's prompts.t5_length, --dtype its model.encoder_dtype. A FILE is .txt (a prompt per line) or .jsonl
+For HunyuanVideoPipeline, whose text encoders oxbow does not have. N is the run's prompts.t5_length, --dtype its model.encoder_dtype. A FILE is .txt (a prompt per line) or .jsonl
 ({"prompt": ...}). The negative prompt, empty by default, is encoded too. What is in the cache already is left out: stop and
 start it as you like. Needs the packages of tools/export_model/requirements.txt.
 """
@@ -34,16 +33,9 @@ def index_of(model):
 def load(model, dtype, device):
     import diffusers
     import torch
-    import transformers
     diffusers.utils.logging.set_verbosity_error()
-    left_out = dict(transformer=None, vae=None)
-    processor = index_of(model)["tokenizer"][1].endswith("Processor")  # It is of pictures too, and wants torchvision for them.
-    if processor:
-        left_out["tokenizer"] = None
     pipe = diffusers.DiffusionPipeline.from_pretrained(
-        model, torch_dtype=torch.bfloat16 if dtype == "bf16" else torch.float32, local_files_only=True, **left_out)
-    if processor:
-        pipe.register_modules(tokenizer=transformers.AutoTokenizer.from_pretrained(model / "tokenizer", local_files_only=True))
+        model, torch_dtype=torch.bfloat16 if dtype == "bf16" else torch.float32, local_files_only=True, transformer=None, vae=None)
     return pipe.to(device)
 
 

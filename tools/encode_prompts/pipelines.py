@@ -22,29 +22,12 @@ def masked(embeddings, mask, tokens):
     return {"tokens": whole, "mask": given * there}
 
 
-def qwen_image(pipe, texts, tokens):
-    embeddings, mask = pipe.encode_prompt(texts, device=pipe.device, max_sequence_length=tokens)
-    return masked(embeddings, mask, tokens)
-
-
-def z_image(pipe, texts, tokens):
-    rows, _ = pipe.encode_prompt(texts, device=pipe.device, do_classifier_free_guidance=False, max_sequence_length=tokens)
-    whole, mask = filled(rows, tokens)
-    return {"tokens": whole, "mask": mask}
-
-
-def flux2(pipe, texts, tokens):
-    embeddings, _ = pipe.encode_prompt(texts, device=pipe.device, max_sequence_length=tokens)
-    return {"tokens": embeddings}
-
-
 def hunyuan_video(pipe, texts, tokens):
     embeddings, pooled, mask = pipe.encode_prompt(texts, device=pipe.device, max_sequence_length=tokens)
     return masked(embeddings, mask, tokens) | {"pooled": pooled}
 
 
-ENCODE = {"QwenImagePipeline": qwen_image, "ZImagePipeline": z_image, "Flux2Pipeline": flux2, "Flux2KleinPipeline": flux2,
-          "HunyuanVideoPipeline": hunyuan_video}
+ENCODE = {"HunyuanVideoPipeline": hunyuan_video}
 
 
 def encoded(pipe, texts, tokens):

@@ -39,6 +39,14 @@ LTX_DECODER = dict(
 KL = dict(block_out_channels=[128, 256, 512, 512], layers_per_block=2, latent_channels=16,
           down_block_types=["DownEncoderBlock2D"] * 4, up_block_types=["UpDecoderBlock2D"] * 4, use_quant_conv=False,
           use_post_quant_conv=False)
+# Language models that read prompts: the config.json of Qwen2.5-VL-7B-Instruct, Qwen3-4B and 8B, Mistral-Small-3.2-24B.
+QWEN3 = dict(vocab_size=151936, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+             rms_norm_eps=1e-6, rope_theta=1000000.0)
+QWEN3_4B = QWEN3 | dict(hidden_size=2560, intermediate_size=9728)
+# Text encoders as SD3, FLUX.1, HunyuanVideo, LTX-Video and Wan ship them. Their configs have an older number for the end
+# of text.
+CLIP_L = dict(hidden_size=768, intermediate_size=3072, num_attention_heads=12, eos_token_id=2)
+T5_XXL = dict(d_model=4096, d_ff=10240, num_layers=24, num_heads=64, feed_forward_proj="gated-gelu")
 
 PUBLISHED = {
     # name: (class, config); keys that are left out are the class's defaults
@@ -75,6 +83,22 @@ PUBLISHED = {
         layers_per_block=[4, 6, 6, 2, 2], decoder_layers_per_block=[5] * 4, spatio_temporal_scaling=[True] * 4,
         decoder_inject_noise=[False] * 4, downsample_type=["spatial", "temporal", "spatiotemporal", "spatiotemporal"],
         spatial_compression_ratio=32, temporal_compression_ratio=8)),
+    "qwen2.5-vl-7b": ("Qwen2_5_VLForConditionalGeneration", dict(
+        vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
+        num_key_value_heads=4, rms_norm_eps=1e-6, rope_theta=1000000.0)),
+    "z-image-qwen3-4b": ("Qwen3Model", QWEN3_4B),
+    "flux.2-klein-qwen3-4b": ("Qwen3ForCausalLM", QWEN3_4B),
+    "flux.2-klein-qwen3-8b": ("Qwen3ForCausalLM", QWEN3 | dict(hidden_size=4096, intermediate_size=12288)),
+    "flux.2-dev-mistral-small-3.2": ("Mistral3ForConditionalGeneration", dict(
+        vocab_size=131072, hidden_size=5120, intermediate_size=32768, num_hidden_layers=40, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, rms_norm_eps=1e-5, rope_theta=1000000000.0)),
+    "clip-l": ("CLIPTextModel", CLIP_L),
+    "clip-l-projected": ("CLIPTextModelWithProjection", CLIP_L | dict(projection_dim=768)),
+    "clip-bigg": ("CLIPTextModelWithProjection", dict(
+        hidden_size=1280, intermediate_size=5120, projection_dim=1280, num_hidden_layers=32, num_attention_heads=20,
+        hidden_act="gelu", eos_token_id=2)),
+    "t5-v1.1-xxl": ("T5EncoderModel", T5_XXL),
+    "umt5-xxl": ("UMT5EncoderModel", T5_XXL | dict(vocab_size=256384)),
     "imagereward": ("ImageReward", {}),
     "mask2former-swin-s-coco": ("Mask2Former", {}),
     "pp-ocrv5-mobile-det": ("PPOCRV5MobileDetForObjectDetection", {}),

@@ -52,6 +52,7 @@ def make_transformer(wrapper, config, fake=False):
     """The module of a config.json. Keys that its class does not take are left out, as diffusers does, and named."""
     cls = transformer_class(wrapper)
     known = inspect.signature(cls.__init__).parameters
+    config = cls.read_config(config) if hasattr(cls, "read_config") else config
     given = {key: value for key, value in config.items() if not key.startswith("_")}
     unknown = [key for key, value in given.items() if key not in known and value is not None]
     if unknown:

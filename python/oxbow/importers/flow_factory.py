@@ -22,11 +22,10 @@ ATTENTION = "attn.to_k, attn.to_q, attn.to_v, attn.to_out.0, attn.add_k_proj, at
 class Model:
     """A model, with all that its adapter there implies."""
     targets: str = ""  # Default LoRA modules; empty: those of configs/defaults.yaml.
-    prompt_tokens: int = 0  # prompts.t5_length; 0: the default, or tools/encode_prompts decides.
+    prompt_tokens: int = 0  # prompts.t5_length; 0: the default.
     guidance: str = "sampling.guidance"  # The key that train.guidance_scale becomes.
     guidance_min: float = 1  # Below it there is no guidance.
     video: bool = False
-    encoded_elsewhere: bool = False
 
 
 SD3 = Model()
@@ -35,16 +34,16 @@ MODELS = {
     "sd3": SD3, "sd3-5": SD3, "sd3_5": SD3, "sd3.5": SD3,
     "flux1": Model(ATTENTION + ", ff.net.0.proj, ff.net.2, ff_context.net.0.proj, ff_context.net.2", 512,
                    "sampling.embedded_guidance", 0),
-    "flux2": Model(FLUX2, guidance="sampling.embedded_guidance", guidance_min=0, encoded_elsewhere=True),
-    "flux2-klein": Model(FLUX2, encoded_elsewhere=True),
+    "flux2": Model(FLUX2, guidance="sampling.embedded_guidance", guidance_min=0),
+    "flux2-klein": Model(FLUX2),
     "wan2_t2v": Model("attn1.to_q, attn1.to_k, attn1.to_v, attn1.to_out.0, attn2.to_q, attn2.to_k, attn2.to_v, "
                       "attn2.to_out.0, ffn.net.0.proj, ffn.net.2", 512, video=True),
     # Without img_mlp.net.2.proj and txt_mlp.net.2.proj, which the network does not have.
     "qwen-image": Model("attn.to_q, attn.to_k, attn.to_v, attn.to_out.0, attn.add_q_proj, attn.add_k_proj, "
-                        "attn.add_v_proj, attn.to_add_out, img_mlp.net.0.proj, txt_mlp.net.0.proj", encoded_elsewhere=True),
+                        "attn.add_v_proj, attn.to_add_out, img_mlp.net.0.proj, txt_mlp.net.0.proj"),
     # Its pipeline adds 1 to the scale, and so does oxbow (docs/models.md): any above 0 guides.
     "z-image": Model("attention.to_q, attention.to_k, attention.to_v, attention.to_out.0, feed_forward.w1, "
-                     "feed_forward.w2, feed_forward.w3", guidance_min=0, encoded_elsewhere=True),
+                     "feed_forward.w2, feed_forward.w3", guidance_min=0),
 }
 KNOWN = ("models here are Stable Diffusion 3 (sd3, sd3-5), FLUX.1 (flux1), FLUX.2 (flux2, flux2-klein), Wan2.1 from text "
          "(wan2_t2v), Qwen-Image (qwen-image) and Z-Image (z-image)")
@@ -90,8 +89,6 @@ def _model(t: Translation, model: Model) -> None:
         t.differs(pictures, "pictures of the data set are not looked at: images are drawn from prompts alone")
     elif pictures.present:
         t.not_needed(pictures, "images are drawn from prompts alone")
-    if model.encoded_elsewhere:
-        t.differs(kind, "prompts are encoded once by tools/encode_prompts (docs/models.md): set prompts.cache")
     if model.prompt_tokens:
         t.put("prompts.t5_length", model.prompt_tokens, kind)
     t.put("model.device", "cuda", kind)  # It trains only on CUDA.

@@ -109,7 +109,6 @@ class _Config:
         t.put("model.path", model.text, model)
         t.differs(model, "model.path is a directory, or an id of the Hub that `oxbow fetch` gets")
         if model.text.rstrip("/").endswith("Qwen-Image"):
-            t.differs(model, "prompts are encoded once by tools/encode_prompts (docs/models.md): set prompts.cache")
             for key, value in QWEN_IMAGE.items():
                 t.put(key, value, model, "scripts/train_qwenimage.py")
         if lora.present and lora.text:

@@ -3,8 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +17,6 @@
 namespace oxbow::model {
 namespace {
 
-constexpr char kPrefix[] = "text_model.";
 constexpr char kPositionIds[] = "text_model.embeddings.position_ids";
 constexpr int64_t kLegacyEos = 2;
 
@@ -32,32 +29,25 @@ class ClipText final : public ClipTextEncoder {
                           {p.vocab_size, p.hidden_size})),
         positions_(bind.Take("text_model.embeddings.position_embedding.weight",
                              {p.max_position_embeddings, p.hidden_size})),
-        final_norm_(bind, "text_model.final_layer_norm", p.hidden_size, p.layer_norm_eps) {
-    if (p.projected) {
-      projection_ =
-          bind.TakeLinear("text_projection", p.hidden_size, p.projection_dim, /*bias=*/false);
-    }
+        final_norm_(bind, "text_model.final_layer_norm", p.hidden_size, p.layer_norm_eps),
+        projection_(
+            bind.TakeLinear("text_projection", p.hidden_size, p.projection_dim, /*bias=*/false)) {
     for (int64_t i = 0; i < p.num_hidden_layers; ++i) {
       blocks_.emplace_back(bind, absl::StrCat("text_model.encoder.layers.", i),
                            BlockShapeOf(p, /*causal=*/true));
     }
   }
 
-  ClipTextOutput Encode(const at::Tensor& ids) const override {
+  at::Tensor Encode(const at::Tensor& ids) const override {
     OXBOW_CHECK(ids.dim() == 2 && ids.size(1) <= params_.max_position_embeddings)
         << "ids " << ids.sizes() << " for " << params_.max_position_embeddings << " positions";
     // A row of a packed product has its own bits in any case.
     const at::Tensor padded = form_ == LinearWeights::kPacked ? ids : PadRows(ids);
     at::Tensor hidden = at::embedding(tokens_, padded) + positions_.narrow(0, 0, padded.size(1));
-    at::Tensor penultimate;
-    for (const ClipBlock& block : blocks_) {
-      penultimate = hidden;
-      hidden = block(hidden);
-    }
+    for (const ClipBlock& block : blocks_) hidden = block(hidden);
     const at::Tensor end = EndPositions(padded).view({-1, 1, 1}).expand({-1, 1, hidden.size(2)});
-    at::Tensor pooled = final_norm_(hidden.gather(1, end).squeeze(1));
-    if (projection_) pooled = (*projection_)(pooled);
-    return {penultimate.narrow(0, 0, ids.size(0)), pooled.narrow(0, 0, ids.size(0))};
+    const at::Tensor pooled = final_norm_(hidden.gather(1, end).squeeze(1));
+    return projection_(pooled).narrow(0, 0, ids.size(0));
   }
 
  private:
@@ -71,7 +61,7 @@ class ClipText final : public ClipTextEncoder {
   const LinearWeights form_;
   const at::Tensor tokens_, positions_;
   const ClipNorm final_norm_;
-  std::optional<Linear> projection_;
+  const Linear projection_;
   std::vector<ClipBlock> blocks_;
 };
 
@@ -83,9 +73,7 @@ constexpr SizeKey<ClipTextParams> kClipTextFields[] = {
     {"num_hidden_layers", &ClipTextParams::num_hidden_layers, 1},
     {"num_attention_heads", &ClipTextParams::num_attention_heads, 1},
     {"max_position_embeddings", &ClipTextParams::max_position_embeddings, 1},
-    {"bos_token_id", &ClipTextParams::bos_token_id, 0},
-    {"eos_token_id", &ClipTextParams::eos_token_id, 0},
-    {"pad_token_id", &ClipTextParams::pad_token_id, 0}};
+    {"eos_token_id", &ClipTextParams::eos_token_id, 0}};
 constexpr int64_t kClipTextSizeMax = 1 << 20;
 
 absl::Status BadClipText(const std::string& what) {
@@ -125,27 +113,9 @@ absl::StatusOr<ClipTextParams> ParseClipTextConfig(const std::string& config_jso
   return params;
 }
 
-// transformers 5 saves a CLIPTextModel without the prefix.
-std::string PublishedClipTextName(const std::string& name) {
-  const bool bare = name.starts_with("embeddings.") || name.starts_with("encoder.") ||
-                    name.starts_with("final_layer_norm.");
-  return bare ? absl::StrCat(kPrefix, name) : name;
-}
-
-Shapes ClipTextShapes(const ClipTextParams& params) { return BindingOf(params).shapes(); }
-
 absl::StatusOr<std::unique_ptr<ClipTextEncoder>> MakeClipTextEncoder(const ClipTextParams& params,
-                                                                     NamedTensors tensors,
+                                                                     NamedTensors weights,
                                                                      LinearWeights form) {
-  NamedTensors weights;
-  while (!tensors.empty()) {
-    auto node = tensors.extract(tensors.begin());
-    const std::string& name = node.key();
-    if (std::string known = PublishedClipTextName(name); known != name) {
-      node.key() = std::move(known);
-    }
-    weights.insert(std::move(node));
-  }
   weights.erase(kPositionIds);
   if (form == LinearWeights::kPacked) PackLinears(BindingOf(params).linears(), weights);
   Binding bind(weights, nullptr);

@@ -13,14 +13,9 @@
 // composing; tokenisation stays outside, so that this needs no files.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <cstdint>
 
-#include <memory>
-#include <vector>
-
-#include "core/model/clip_text.h"
 #include "core/model/parameters.h"
-#include "core/model/t5.h"
 #include "core/model/velocity_model.h"
 
 namespace oxbow::model {
@@ -60,33 +55,5 @@ Conditioning ComposeWan(const EncodedText& text);
 
 // Requires kT5Tokens and kT5Mask.
 Conditioning ComposeLtx(const EncodedText& text);
-
-class TextConditioning {
- public:
-  virtual ~TextConditioning() = default;
-
-  // ids: one [B, S_k] int64 tensor per text encoder, and where one takes a mask, its mask. A row
-  // does not depend on the other rows.
-  virtual EncodedText Encode(const std::vector<at::Tensor>& ids) const = 0;
-};
-
-// kClipTokens, kClipPooled: penultimate hidden states and text_embeds.
-std::unique_ptr<TextConditioning> MakeSingleClipConditioning(
-    std::unique_ptr<ClipTextEncoder> encoder);
-
-// All five; ids of CLIP, CLIP 2 and T5. Without `t5` the first four, and two tensors of ids.
-std::unique_ptr<TextConditioning> MakeSd3TextConditioning(std::unique_ptr<ClipTextEncoder> clip,
-                                                          std::unique_ptr<ClipTextEncoder> clip_2,
-                                                          std::unique_ptr<T5Encoder> t5);
-
-// kClipPooled and kT5Tokens; ids of CLIP and T5.
-std::unique_ptr<TextConditioning> MakeFluxTextConditioning(std::unique_ptr<ClipTextEncoder> clip,
-                                                           std::unique_ptr<T5Encoder> t5);
-
-// kT5Tokens, zero where the mask is false; ids of UMT5 and their mask [B, S] bool.
-std::unique_ptr<TextConditioning> MakeWanTextConditioning(std::unique_ptr<T5Encoder> t5);
-
-// kT5Tokens, padding among what T5 attends to, and kT5Mask; ids of T5 and their mask [B, S] bool.
-std::unique_ptr<TextConditioning> MakeLtxTextConditioning(std::unique_ptr<T5Encoder> t5);
 
 }  // namespace oxbow::model

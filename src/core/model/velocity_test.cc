@@ -6,7 +6,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
-#include "core/model/clip_text.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "gtest/gtest.h"
@@ -120,39 +119,6 @@ TEST_P(RowInvarianceTest, SharedConditioningIsThatOfEveryRow) {
 
 INSTANTIATE_TEST_SUITE_P(Trained, RowInvarianceTest,
                          ::testing::Values(Trained::kFull, Trained::kLora));
-
-TEST(ClipTextTest, ARowHasTheSameBitsInEveryBatch) {
-  at::set_num_threads(1);
-  const ClipTextParams params{.vocab_size = 517,
-                              .hidden_size = 64,
-                              .intermediate_size = 128,
-                              .projection_dim = 64,
-                              .num_hidden_layers = 2,
-                              .num_attention_heads = 2,
-                              .max_position_embeddings = 6,
-                              .bos_token_id = 515,
-                              .eos_token_id = 516,
-                              .pad_token_id = 516};
-  RandomStream random({.seed = kSeed});
-  NamedTensors weights;
-  for (const auto& [name, shape] : ClipTextShapes(params)) {
-    weights[name] = at::empty(shape, at::kFloat);
-    random.FillNormal(std::span(weights[name].mutable_data_ptr<float>(),
-                                static_cast<size_t>(weights[name].numel())));
-  }
-  const auto encoder = *MakeClipTextEncoder(params, weights);
-  at::Tensor ids = at::empty({40, 6}, at::kLong);
-  for (int64_t i = 0; i < ids.numel(); ++i) {
-    ids.mutable_data_ptr<int64_t>()[i] =
-        i % 6 == 5 ? 516 : static_cast<int64_t>(random.NextBelow(515));
-  }
-  const ClipTextOutput all = encoder->Encode(ids);
-  for (int64_t size = 1; size <= 40; ++size) {
-    const ClipTextOutput part = encoder->Encode(ids.narrow(0, 40 - size, size));
-    EXPECT_TRUE(at::equal(part.penultimate, all.penultimate.narrow(0, 40 - size, size))) << size;
-    EXPECT_TRUE(at::equal(part.pooled, all.pooled.narrow(0, 40 - size, size))) << size;
-  }
-}
 
 }  // namespace
 }  // namespace oxbow::model

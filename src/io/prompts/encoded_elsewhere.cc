@@ -14,21 +14,6 @@ namespace {
 
 constexpr char kMissingFile[] = "missing.jsonl";
 
-// A transformer's inputs from a prompt, and the keys of its config that say how wide.
-struct Taken {
-  const char* class_name;
-  const char* width;
-  bool masked = false;
-  const char* pooled_width = nullptr;
-};
-
-constexpr Taken kTaken[] = {
-    {"QwenImageTransformer2DModel", "joint_attention_dim", true},
-    {"ZImageTransformer2DModel", "cap_feat_dim", true},
-    {"Flux2Transformer2DModel", "joint_attention_dim"},
-    {"HunyuanVideoTransformer3DModel", "text_embed_dim", true, "pooled_projection_dim"},
-};
-
 absl::StatusOr<int64_t> WidthOf(const DiffusersComponent& transformer, const char* key) {
   const auto config = ParseJson(transformer.config_json);
   const auto& width = MemberOf(config, key);
@@ -38,19 +23,11 @@ absl::StatusOr<int64_t> WidthOf(const DiffusersComponent& transformer, const cha
 }
 
 absl::StatusOr<model::Shapes> ShapesOf(const DiffusersComponent& transformer, int64_t tokens) {
-  for (const Taken& taken : kTaken) {
-    if (transformer.class_name != taken.class_name) continue;
-    OXBOW_ASSIGN_OR_RETURN(const int64_t width, WidthOf(transformer, taken.width));
-    model::Shapes shapes = {{model::kPromptTokens, {1, tokens, width}}};
-    if (taken.masked) shapes[model::kPromptMask] = {1, tokens};
-    if (taken.pooled_width != nullptr) {
-      OXBOW_ASSIGN_OR_RETURN(const int64_t pooled, WidthOf(transformer, taken.pooled_width));
-      shapes[model::kPooledPrompt] = {1, pooled};
-    }
-    return shapes;
-  }
-  return absl::FailedPreconditionError("prompts of this transformer are not encoded outside: " +
-                                       transformer.class_name);
+  OXBOW_ASSIGN_OR_RETURN(const int64_t width, WidthOf(transformer, "text_embed_dim"));
+  OXBOW_ASSIGN_OR_RETURN(const int64_t pooled, WidthOf(transformer, "pooled_projection_dim"));
+  return model::Shapes{{model::kPromptTokens, {1, tokens, width}},
+                       {model::kPromptMask, {1, tokens}},
+                       {model::kPooledPrompt, {1, pooled}}};
 }
 
 std::string Quoted(const std::string& word) {
@@ -117,12 +94,6 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenEncodedElsewhere(
   const DiffusersComponent& transformer = components.at("transformer");
   OXBOW_ASSIGN_OR_RETURN(model::Shapes shapes, ShapesOf(transformer, options.t5_length));
   return std::make_unique<EncodedElsewhere>(components, std::move(shapes), options);
-}
-
-absl::StatusOr<int64_t> TokensEncodedElsewhere(const DiffusersComponents& components,
-                                               int64_t t5_length) {
-  OXBOW_RETURN_IF_ERROR(ShapesOf(components.at("transformer"), t5_length).status());
-  return t5_length;
 }
 
 }  // namespace oxbow::io

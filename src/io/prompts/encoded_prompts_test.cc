@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "gtest/gtest.h"
+#include "io/graph_files.h"
+#include "io/network_graph.h"
 #include "io/prompts/prompt_store.h"
 #include "io/prompts/text_sides.h"
 #include "io/safetensors.h"
@@ -234,7 +236,7 @@ TEST(EncodedPromptsTest, OtherKindsOfWanAreRefused) {
   refused("transformer/config.json", "\"image_dim\": null", "\"image_dim\": 1280",
           "transformer/config.json: 'image_dim' is 1280");
   refused("text_encoder/config.json", "\"model_type\": \"umt5\"", "\"model_type\": \"t5\"",
-          "model_type is not umt5");
+          R"(model_type is "t5", and the graph is for "umt5")");
   refused("transformer/config.json", "\"text_dim\": 20", "\"text_dim\": 16", "20 != 16");
   const fs::path model = WanPipeline();
   std::string index = *ReadFile(model / "model_index.json");
@@ -286,15 +288,15 @@ TEST(EncodedPromptsTest, WhereARunDoesNotSayTheModelHasItsNumberOfTokens) {
 // encodes it. The stored parts are those of the pipeline for each prompt alone.
 TEST(EncodedPromptsTest, PromptsThatWereEncodedElsewhereAreFound) {
   const fs::path room = Fresh("elsewhere");
-  fs::copy(Goldens() / "encoded_qwen_image", room, fs::copy_options::recursive);
-  const auto prompts = Opened(Components(Goldens() / "pipeline_qwen_image"), 256, room);
+  fs::copy(Goldens() / "encoded_hunyuan_video", room, fs::copy_options::recursive);
+  const auto prompts = Opened(Components(Goldens() / "pipeline_hunyuan_video"), 128, room);
   ASSERT_NE(prompts, nullptr);
   const auto conditioning = prompts->Get({"a red cat", ""});
   ASSERT_TRUE(conditioning.ok()) << conditioning.status();
-  EXPECT_EQ(conditioning->at(model::kPromptTokens).sizes(), (std::vector<int64_t>{2, 256, 16}));
-  const at::Tensor counted = conditioning->at("mask").sum(1);
-  EXPECT_GT(counted[0].item<double>(), counted[1].item<double>());
-  EXPECT_GT(counted[1].item<double>(), 0);
+  EXPECT_EQ(conditioning->at(model::kPromptTokens).sizes(), (std::vector<int64_t>{2, 128, 16}));
+  EXPECT_GT(conditioning->at("mask").sum(1).min().item<double>(), 0);
+  const at::Tensor pooled = conditioning->at(model::kPooledPrompt);
+  EXPECT_GT((pooled[0] - pooled[1]).abs().max().item<double>(), 0.01);
   const Texts lacking = {"it's new", "a red cat"};
   for (const auto& status :
        {prompts->Prepare(lacking, [](const auto&) {}).status(), prompts->Get(lacking).status()}) {
@@ -302,12 +304,12 @@ TEST(EncodedPromptsTest, PromptsThatWereEncodedElsewhereAreFound) {
     const std::string command = absl::StrCat(
         "1 prompts are not in prompts.cache, and this pipeline's text encoders run outside; encode "
         "them with: python3 tools/encode_prompts --model '",
-        (Goldens() / "pipeline_qwen_image").string(), "' --cache '", room.string(),
-        "' --tokens 256 --prompts '", (prompts->directory() / "missing.jsonl").string(), "'");
+        (Goldens() / "pipeline_hunyuan_video").string(), "' --cache '", room.string(),
+        "' --tokens 128 --prompts '", (prompts->directory() / "missing.jsonl").string(), "'");
     EXPECT_EQ(status.message(), command);
   }
   EXPECT_EQ(*ReadFile(prompts->directory() / "missing.jsonl"), "{\"prompt\":\"it's new\"}\n");
-  const auto nowhere = Opened(Components(Goldens() / "pipeline_qwen_image"), 256);
+  const auto nowhere = Opened(Components(Goldens() / "pipeline_hunyuan_video"), 128);
   EXPECT_NE(nowhere->Get({""}).status().message().find("prompts.cache"), std::string::npos);
 }
 
@@ -397,8 +399,12 @@ TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
            [](std::string& bytes) { bytes[bytes.size() - 3] ^= 1; });
   }
   change("tokenizer_2/tokenizer_config.json", [](std::string& text) { text += "\n"; });
-  change("text_encoder/config.json",
-         [](std::string& text) { text.replace(text.find("quick_gelu"), 10, "gelu"); });
+  change("text_encoder/config.json", [](std::string& text) {
+    text.replace(text.find("\"attention_dropout\": 0.0"), 24, "\"attention_dropout\": 0.1");
+  });
+  change("text_encoder_2/graph.json.gz", [&](std::string& bytes) {
+    bytes = *ReadGraphFile(model / "text_encoder_2/graph.json.gz") + "\n";
+  });
   EXPECT_EQ(identity(9), original);
   ASSERT_TRUE(WriteFileAtomically(model / "tokenizer_3/tokenizer.json", "{}").ok());
   EXPECT_NE(*IdentityOfTextEncoders(Components(model), ""),
@@ -524,18 +530,57 @@ TEST(EncodedPromptsTest, PartsThatDoNotFitEachOtherAreRefused) {
     EXPECT_NE(status.message().find(hint), std::string::npos) << status;
     ASSERT_TRUE(WriteFileAtomically(model / file, before).ok());
   };
-  refused("text_encoder_3/config.json",
-          "\"vocab_size\": ", "\"vocab_size\": 20, \"was\": ", "embeds 20");
-  refused("text_encoder_3/config.json", "\"d_model\": 36", "\"d_model\": 30", "wrong shape: ");
-  refused("transformer/config.json", "\"joint_attention_dim\": 36", "\"joint_attention_dim\": 40",
-          "36 != 40");
-  refused("text_encoder_3/config.json", "\"num_layers\": 2", "\"num_layers\": 3",
-          "missing: encoder.block.2");
-  refused("text_encoder_3/config.json", "\"gated-gelu\"", "\"relu\"", "gated-gelu");
-  refused("transformer/config.json", "\"joint_attention_dim\": 36", "\"joint_attention_dim\": 20",
-          "28 > 20");
+  refused("text_encoder_3/config.json", "\"vocab_size\": ", "\"vocab_size\": 20, \"was\": ",
+          "text_encoder_3/graph.json.gz: vocab_size is 20, and the graph is for ");
+  refused("text_encoder_3/config.json", "\"gated-gelu\"", "\"relu\"",
+          R"(feed_forward_proj is "relu", and the graph is for "gated-gelu")");
   refused("text_encoder/config.json", "\"hidden_act\": \"quick_gelu\"", "\"hidden_act\": \"silu\"",
           "silu");
+  refused("transformer/config.json", "\"joint_attention_dim\": 36", "\"joint_attention_dim\": 40",
+          "36 != 40");
+  refused("transformer/config.json", "\"joint_attention_dim\": 36", "\"joint_attention_dim\": 20",
+          "28 > 20");
+  refused("tokenizer/vocab.json", "{", R"({"a word of another": 9999, )", "embeds ");
+}
+
+TEST(EncodedPromptsTest, AnEncoderWithoutAGraphIsRefusedWithTheCommandThatMakesOne) {
+  const fs::path model = Fresh("no_graph");
+  fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
+  fs::remove(model / "text_encoder_3/graph.json.gz");
+  const absl::Status status = TextEncoders::Open(Components(model), {.t5_length = 9}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  for (const std::string& part :
+       {std::string("no graph of this T5EncoderModel"), std::string("d_model is 36"),
+        absl::StrCat("export T5EncoderModel --config ", (model / "text_encoder_3").string())}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status;
+  }
+}
+
+// The graphs that come with oxbow are found by the published configs alone.
+TEST(EncodedPromptsTest, PublishedEncodersHaveTheirGraphs) {
+  const auto found = [](const std::string& class_name, const std::string& config) {
+    const auto network = FindNetworkGraph({.class_name = class_name,
+                                           .directory = "none",
+                                           .config_json = config,
+                                           .weights_base = "model"});
+    EXPECT_TRUE(network.ok()) << network.status();
+    return network.ok() ? network->graph.parameters.size() : 0;
+  };
+  const std::string clip_l =
+      R"({"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12,
+          "projection_dim": 768, "eos_token_id": 2, "pad_token_id": 1, "dropout": 0.0})";
+  EXPECT_EQ(found("CLIPTextModel", clip_l), 196u);
+  EXPECT_EQ(found("CLIPTextModelWithProjection", clip_l), 197u);
+  EXPECT_EQ(found("CLIPTextModelWithProjection",
+                  R"({"hidden_size": 1280, "intermediate_size": 5120, "num_attention_heads": 20,
+                      "num_hidden_layers": 32, "projection_dim": 1280, "eos_token_id": 2,
+                      "hidden_act": "gelu"})"),
+            517u);
+  const std::string xxl =
+      R"("d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64,
+         "feed_forward_proj": "gated-gelu", "layer_norm_epsilon": 1e-06)";
+  EXPECT_EQ(found("T5EncoderModel", absl::StrCat(R"({"vocab_size": 32128, )", xxl, "}")), 219u);
+  EXPECT_EQ(found("UMT5EncoderModel", absl::StrCat(R"({"vocab_size": 256384, )", xxl, "}")), 242u);
 }
 
 }  // namespace

@@ -15,28 +15,32 @@ namespace {
 
 using model::EncodedText;
 
+const std::map<std::string, std::string> kFirstClip = {{"penultimate", model::kClipTokens},
+                                                       {"pooled", model::kClipPooled}};
+const std::map<std::string, std::string> kSecondClip = {{"penultimate", model::kClip2Tokens},
+                                                        {"pooled", model::kClip2Pooled}};
+
 class OneClip final : public LoadedOnDemand {
  public:
-  OneClip(ClipSide clip, const DiffusersComponents& components, const Options& options)
-      : LoadedOnDemand({{model::kClipTokens, {1, clip.length(), clip.params.hidden_size}},
-                        {model::kClipPooled, {1, clip.params.pooled_width()}}},
+  OneClip(const ClipSide& clip, const DiffusersComponents& components, const Options& options)
+      : LoadedOnDemand({{clip.encoder, kFirstClip}},
+                       {{model::kClipTokens, {1, clip.length(), clip.width()}},
+                        {model::kClipPooled, {1, clip.pooled_width()}}},
                        components, "one clip", options),
-        clip_(std::move(clip)) {}
+        tokenizer_(clip.tokenizer),
+        length_(clip.length()) {}
 
   model::Conditioning Compose(const EncodedText& text) const override {
     return model::ComposeSingleClip(text);
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto encoder, LoadClip(clip_, options_));
-    return model::MakeSingleClipConditioning(std::move(encoder));
-  }
-  std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
-    return {IdsOf(clip_.tokenizer, texts, clip_.length())};
+  std::vector<model::TokenIds> Ids(const std::vector<std::string>& texts) const override {
+    return {{IdsOf(tokenizer_, texts, length_), {}}};
   }
 
-  const ClipSide clip_;
+  const ClipTokenizer tokenizer_;
+  const int64_t length_;
 };
 
 // The parts of SD3's text side, and what they compose to.
@@ -48,36 +52,44 @@ struct Sd3Sides {
 };
 
 absl::Status CheckSd3(const Sd3Sides& sides) {
-  const int64_t clips = sides.clip.params.hidden_size + sides.clip_2.params.hidden_size;
+  const int64_t clips = sides.clip.width() + sides.clip_2.width();
   if (clips > sides.shape.width) {
     return absl::FailedPreconditionError(
         absl::StrCat("text_encoder and text_encoder_2 are together wider than the transformer's "
                      "joint_attention_dim: ",
                      clips, " > ", sides.shape.width));
   }
-  if (sides.t5.has_value() && sides.t5->params.d_model != sides.shape.width) {
+  if (sides.t5.has_value() && sides.t5->width() != sides.shape.width) {
     return absl::FailedPreconditionError(
         absl::StrCat("text_encoder_3's d_model is not the transformer's joint_attention_dim: ",
-                     sides.t5->params.d_model, " != ", sides.shape.width));
+                     sides.t5->width(), " != ", sides.shape.width));
   }
-  if (sides.clip_length > sides.clip_2.params.max_position_embeddings) {
+  const int64_t positions = sides.clip_2.encoder.Size("max_position_embeddings");
+  if (sides.clip_length > positions) {
     return absl::FailedPreconditionError(
-        absl::StrCat("text_encoder_2 has fewer positions than tokenizer gives tokens: ",
-                     sides.clip_2.params.max_position_embeddings, " < ", sides.clip_length));
+        absl::StrCat("text_encoder_2 has fewer positions than tokenizer gives tokens: ", positions,
+                     " < ", sides.clip_length));
   }
   return absl::OkStatus();
 }
 
 model::Shapes Sd3RowShapes(const Sd3Sides& sides) {
-  const model::ClipTextParams &first = sides.clip.params, &second = sides.clip_2.params;
-  model::Shapes shapes = {{model::kClipTokens, {1, sides.clip_length, first.hidden_size}},
+  const ClipSide &first = sides.clip, &second = sides.clip_2;
+  model::Shapes shapes = {{model::kClipTokens, {1, sides.clip_length, first.width()}},
                           {model::kClipPooled, {1, first.pooled_width()}},
-                          {model::kClip2Tokens, {1, sides.clip_length, second.hidden_size}},
+                          {model::kClip2Tokens, {1, sides.clip_length, second.width()}},
                           {model::kClip2Pooled, {1, second.pooled_width()}}};
   if (sides.t5.has_value()) {
     shapes[model::kT5Tokens] = {1, sides.shape.t5_length, sides.shape.width};
   }
   return shapes;
+}
+
+std::vector<EncoderUse> UsesOf(const Sd3Sides& sides) {
+  std::vector<EncoderUse> uses = {{sides.clip.encoder, kFirstClip},
+                                  {sides.clip_2.encoder, kSecondClip}};
+  if (sides.t5.has_value()) uses.push_back({sides.t5->encoder, {{"hidden", model::kT5Tokens}}});
+  return uses;
 }
 
 // The width of token features that the transformer takes.
@@ -125,23 +137,15 @@ class Sd3 final : public LoadedOnDemand {
  private:
   Sd3(Sd3Sides sides, const DiffusersComponents& components, const std::string& settings,
       const Options& options)
-      : LoadedOnDemand(Sd3RowShapes(sides), components, settings, options),
+      : LoadedOnDemand(UsesOf(sides), Sd3RowShapes(sides), components, settings, options),
         sides_(std::move(sides)) {}
 
-  absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(sides_.clip, options_));
-    OXBOW_ASSIGN_OR_RETURN(auto clip_2, LoadClip(sides_.clip_2, options_));
-    std::unique_ptr<model::T5Encoder> t5;
+  std::vector<model::TokenIds> Ids(const std::vector<std::string>& texts) const override {
+    std::vector<model::TokenIds> ids = {
+        {IdsOf(sides_.clip.tokenizer, texts, sides_.clip_length), {}},
+        {IdsOf(sides_.clip_2.tokenizer, texts, sides_.clip_length), {}}};
     if (sides_.t5.has_value()) {
-      OXBOW_ASSIGN_OR_RETURN(t5, LoadT5(*sides_.t5, options_));
-    }
-    return model::MakeSd3TextConditioning(std::move(clip), std::move(clip_2), std::move(t5));
-  }
-  std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
-    std::vector<at::Tensor> ids = {IdsOf(sides_.clip.tokenizer, texts, sides_.clip_length),
-                                   IdsOf(sides_.clip_2.tokenizer, texts, sides_.clip_length)};
-    if (sides_.t5.has_value()) {
-      ids.push_back(IdsOf(sides_.t5->tokenizer, texts, sides_.shape.t5_length));
+      ids.push_back({IdsOf(sides_.t5->tokenizer, texts, sides_.shape.t5_length), {}});
     }
     return ids;
   }
@@ -164,10 +168,9 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenSd3TextSide(
 }
 
 absl::StatusOr<int64_t> Sd3PromptTokens(const DiffusersComponents& components, int64_t t5_length) {
-  const DiffusersComponent& encoder = components.at("text_encoder");
-  const auto clip = model::ParseClipTextConfig(encoder.config_json);
-  if (!clip.ok()) return DataError(clip.status(), (encoder.directory / "config.json").string());
-  return clip->max_position_embeddings + (components.contains("text_encoder_3") ? t5_length : 0);
+  OXBOW_ASSIGN_OR_RETURN(const NetworkGraph clip, FindNetworkGraph(components.at("text_encoder")));
+  return clip.Size("max_position_embeddings") +
+         (components.contains("text_encoder_3") ? t5_length : 0);
 }
 
 absl::StatusOr<TokenCounter> Sd3TokenCounter(const DiffusersComponents& components,

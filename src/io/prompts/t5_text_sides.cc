@@ -58,76 +58,81 @@ constexpr int64_t kWidth = 4096;  // T5's by diffusers' defaults, where a config
 
 class Flux final : public LoadedOnDemand {
  public:
-  Flux(ClipSide clip, T5Side t5, const DiffusersComponents& components, const Options& options)
-      : LoadedOnDemand({{model::kClipPooled, {1, clip.params.pooled_width()}},
-                        {model::kT5Tokens, {1, options.t5_length, t5.params.d_model}}},
+  Flux(const ClipSide& clip, const T5Side& t5, const DiffusersComponents& components,
+       const Options& options)
+      : LoadedOnDemand({{clip.encoder, {{"pooled", model::kClipPooled}}},
+                        {t5.encoder, {{"hidden", model::kT5Tokens}}}},
+                       {{model::kClipPooled, {1, clip.pooled_width()}},
+                        {model::kT5Tokens, {1, options.t5_length, t5.width()}}},
                        components, absl::StrCat("flux, T5 tokens ", options.t5_length), options),
-        clip_(std::move(clip)),
-        t5_(std::move(t5)) {}
+        clip_(clip.tokenizer),
+        clip_length_(clip.length()),
+        t5_(t5.tokenizer) {}
 
   model::Conditioning Compose(const model::EncodedText& text) const override {
     return model::ComposeFlux(text);
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto clip, LoadClip(clip_, options_));
-    OXBOW_ASSIGN_OR_RETURN(auto t5, LoadT5(t5_, options_));
-    return model::MakeFluxTextConditioning(std::move(clip), std::move(t5));
-  }
-  std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
-    return {IdsOf(clip_.tokenizer, texts, clip_.length()),
-            IdsOf(t5_.tokenizer, texts, options_.t5_length)};
+  std::vector<model::TokenIds> Ids(const std::vector<std::string>& texts) const override {
+    return {{IdsOf(clip_, texts, clip_length_), {}}, {IdsOf(t5_, texts, options_.t5_length), {}}};
   }
 
-  const ClipSide clip_;
-  const T5Side t5_;
+  const ClipTokenizer clip_;
+  const int64_t clip_length_;
+  const T5Tokenizer t5_;
 };
 
-// A way of using T5 alone.
-struct T5Way {
-  const char* name;
-  bool cleans;  // The tokenizer sees a cleaned prompt.
-  bool masks;   // The transformer takes the mask.
-  model::Conditioning (*compose)(const model::EncodedText& text);
-  std::unique_ptr<model::TextConditioning> (*make)(std::unique_ptr<model::T5Encoder> t5);
-};
-constexpr T5Way kLtx{"ltx", false, true, model::ComposeLtx, model::MakeLtxTextConditioning};
-constexpr T5Way kWan{"wan", true, false, model::ComposeWan, model::MakeWanTextConditioning};
-
-model::Shapes ShapesBy(const T5Way& way, const T5Side& t5, int64_t length) {
-  model::Shapes shapes = {{model::kT5Tokens, {1, length, t5.params.d_model}}};
-  if (way.masks) shapes[model::kT5Mask] = {1, length};
-  return shapes;
-}
-
-class T5Alone final : public LoadedOnDemand {
+// T5 alone sees padding; the transformer takes a mask by which it does not.
+class Ltx final : public LoadedOnDemand {
  public:
-  T5Alone(const T5Way& way, T5Side t5, const DiffusersComponents& components,
-          const Options& options)
-      : LoadedOnDemand(ShapesBy(way, t5, options.t5_length), components,
-                       absl::StrCat(way.name, ", T5 tokens ", options.t5_length), options),
-        way_(way),
-        t5_(std::move(t5)) {}
+  Ltx(const T5Side& t5, const DiffusersComponents& components, const Options& options)
+      : LoadedOnDemand({{t5.encoder, {{"hidden", model::kT5Tokens}}}},
+                       {{model::kT5Tokens, {1, options.t5_length, t5.width()}},
+                        {model::kT5Mask, {1, options.t5_length}}},
+                       components, absl::StrCat("ltx, T5 tokens ", options.t5_length), options),
+        t5_(t5.tokenizer) {}
 
   model::Conditioning Compose(const model::EncodedText& text) const override {
-    return way_.compose(text);
+    return model::ComposeLtx(text);
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
-    OXBOW_ASSIGN_OR_RETURN(auto t5, LoadT5(t5_, options_));
-    return way_.make(std::move(t5));
+  std::vector<model::TokenIds> Ids(const std::vector<std::string>& texts) const override {
+    return {{IdsOf(t5_, texts, options_.t5_length), {}}};
   }
-  std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const override {
-    std::vector<std::string> seen = texts;
-    for (std::string& text : seen) text = way_.cleans ? CleanedPrompt(text) : text;
-    const at::Tensor ids = IdsOf(t5_.tokenizer, seen, options_.t5_length);
-    return {ids, MaskOf(ids, t5_.tokenizer)};
+  void Complete(const std::vector<model::TokenIds>& ids, model::EncodedText& text) const override {
+    text[model::kT5Mask] = MaskOf(ids[0].ids, t5_).to(at::kFloat);
   }
 
-  const T5Way way_;
-  const T5Side t5_;
+  const T5Tokenizer t5_;
+};
+
+class Wan final : public LoadedOnDemand {
+ public:
+  Wan(const T5Side& t5, const DiffusersComponents& components, const Options& options)
+      : LoadedOnDemand({{t5.encoder, {{"hidden", model::kT5Tokens}}}},
+                       {{model::kT5Tokens, {1, options.t5_length, t5.width()}}}, components,
+                       absl::StrCat("wan, T5 tokens ", options.t5_length), options),
+        t5_(t5.tokenizer) {}
+
+  model::Conditioning Compose(const model::EncodedText& text) const override {
+    return model::ComposeWan(text);
+  }
+
+ private:
+  std::vector<model::TokenIds> Ids(const std::vector<std::string>& texts) const override {
+    std::vector<std::string> cleaned = texts;
+    for (std::string& text : cleaned) text = CleanedPrompt(text);
+    const at::Tensor ids = IdsOf(t5_, cleaned, options_.t5_length);
+    return {{ids, MaskOf(ids, t5_)}};
+  }
+  void Complete(const std::vector<model::TokenIds>& ids, model::EncodedText& text) const override {
+    const at::Tensor hidden = ids[0].mask.logical_not().unsqueeze(-1);
+    text[model::kT5Tokens] = text[model::kT5Tokens].masked_fill(hidden, 0.0);
+  }
+
+  const T5Tokenizer t5_;
 };
 
 }  // namespace
@@ -154,26 +159,21 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenFluxTextSide(
     const DiffusersComponents& components, const TextEncoders::Options& options) {
   OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
   OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, "_2"));
-  return std::make_unique<Flux>(std::move(clip), std::move(t5), components, options);
+  return std::make_unique<Flux>(clip, t5, components, options);
 }
 
 absl::StatusOr<std::unique_ptr<TextEncoders>> OpenLtxTextSide(
     const DiffusersComponents& components, const TextEncoders::Options& options) {
   OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, ""));
   OXBOW_RETURN_IF_ERROR(CheckT5Width(t5, components.at("transformer"), "caption_channels", kWidth));
-  return std::make_unique<T5Alone>(kLtx, std::move(t5), components, options);
+  return std::make_unique<Ltx>(t5, components, options);
 }
 
 absl::StatusOr<std::unique_ptr<TextEncoders>> OpenWanTextSide(
     const DiffusersComponents& components, const TextEncoders::Options& options) {
   OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, ""));
-  if (!t5.params.bias_per_block) {
-    return absl::FailedPreconditionError(
-        absl::StrCat((t5.component.directory / "config.json").string(),
-                     ": model_type is not umt5: a Wan takes UMT5, which has a bias per block"));
-  }
   OXBOW_RETURN_IF_ERROR(CheckT5Width(t5, components.at("transformer"), "text_dim", kWidth));
-  return std::make_unique<T5Alone>(kWan, std::move(t5), components, options);
+  return std::make_unique<Wan>(t5, components, options);
 }
 
 absl::StatusOr<int64_t> T5PromptTokens(const DiffusersComponents&, int64_t t5_length) {

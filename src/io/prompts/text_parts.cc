@@ -2,7 +2,6 @@
 #include "io/prompts/text_parts.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <utility>
@@ -10,10 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/json.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
-#include "core/model/binding.h"
 #include "io/prompts/prompt_store.h"
-#include "io/tensor_torch.h"
 
 namespace oxbow::io {
 namespace {
@@ -21,6 +19,14 @@ namespace {
 using model::NamedTensors;
 
 constexpr char kWithoutProjection[] = "CLIPTextModel";
+
+std::string GraphsOf(const std::vector<EncoderUse>& uses) {
+  std::string graphs;
+  for (const EncoderUse& use : uses) {
+    absl::StrAppend(&graphs, ", ", Sha256Hex(use.encoder.network.json));
+  }
+  return graphs;
+}
 
 absl::Status CheckVocabulary(const DiffusersComponent& tokenizer, int64_t ids,
                              const DiffusersComponent& encoder, int64_t vocabulary) {
@@ -31,61 +37,44 @@ absl::Status CheckVocabulary(const DiffusersComponent& tokenizer, int64_t ids,
                    ": they are of different models, or the tokenizer was extended"));
 }
 
-// Whether the files have every tensor that the encoder needs, by their headers. `published`: the
-// name that a file's tensor has in `expected`.
-absl::Status CheckTensors(const DiffusersComponent& encoder, const model::Shapes& expected,
-                          std::string (*published)(const std::string& name)) {
-  OXBOW_ASSIGN_OR_RETURN(const auto headers, ReadComponentHeaders(encoder));
-  model::Shapes there;
-  for (const auto& [name, header] : headers) {
-    const std::string known = published(name);
-    if (expected.contains(known)) there.emplace(known, header.shape);
+// The tokenizer of an encoder, whose ids all have a row in the encoder's table.
+template <typename Tokenizer>
+absl::StatusOr<Tokenizer> OpenTokenizer(const DiffusersComponents& components,
+                                        const std::string& suffix, const EncoderFiles& encoder) {
+  const auto words = components.find("tokenizer" + suffix);
+  if (words == components.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("model_index.json has text_encoder", suffix, " but no tokenizer", suffix));
   }
-  return DataError(model::CheckFit(expected, there), encoder.directory.string());
+  absl::StatusOr<Tokenizer> tokenizer = Tokenizer::Load(words->second.directory);
+  if (!tokenizer.ok()) return tokenizer;
+  OXBOW_RETURN_IF_ERROR(CheckVocabulary(words->second, tokenizer->size(), encoder.component,
+                                        encoder.Size("vocab_size")));
+  return tokenizer;
 }
 
 }  // namespace
 
 int64_t ClipSide::length() const {
-  return std::min(params.max_position_embeddings, tokenizer.model_max_length());
+  return std::min(encoder.Size("max_position_embeddings"), tokenizer.model_max_length());
+}
+
+int64_t ClipSide::pooled_width() const {
+  return encoder.component.class_name == kWithoutProjection ? width()
+                                                            : encoder.Size("projection_dim");
 }
 
 absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components,
                                   const std::string& suffix) {
-  const DiffusersComponent& encoder = components.at("text_encoder" + suffix);
-  const auto words = components.find("tokenizer" + suffix);
-  if (words == components.end()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("model_index.json has text_encoder", suffix, " but no tokenizer", suffix));
-  }
-  auto params = model::ParseClipTextConfig(encoder.config_json);
-  if (!params.ok()) return DataError(params.status(), (encoder.directory / "config.json").string());
-  params->projected = encoder.class_name != kWithoutProjection;
-  auto tokenizer = ClipTokenizer::Load(words->second.directory);
-  if (!tokenizer.ok()) return tokenizer.status();
-  OXBOW_RETURN_IF_ERROR(
-      CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
-  OXBOW_RETURN_IF_ERROR(
-      CheckTensors(encoder, model::ClipTextShapes(*params), model::PublishedClipTextName));
-  return ClipSide{
-      .component = encoder, .tokenizer = *std::move(tokenizer), .params = *std::move(params)};
+  OXBOW_ASSIGN_OR_RETURN(EncoderFiles encoder, OpenEncoder(components.at("text_encoder" + suffix)));
+  OXBOW_ASSIGN_OR_RETURN(auto tokenizer, OpenTokenizer<ClipTokenizer>(components, suffix, encoder));
+  return ClipSide{.encoder = std::move(encoder), .tokenizer = std::move(tokenizer)};
 }
 
 absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::string& suffix) {
-  const DiffusersComponent& encoder = components.at("text_encoder" + suffix);
-  const auto words = components.find("tokenizer" + suffix);
-  if (words == components.end()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("model_index.json has text_encoder", suffix, " but no tokenizer", suffix));
-  }
-  auto params = model::ParseT5Config(encoder.config_json);
-  if (!params.ok()) return DataError(params.status(), (encoder.directory / "config.json").string());
-  auto tokenizer = T5Tokenizer::Load(words->second.directory);
-  if (!tokenizer.ok()) return tokenizer.status();
-  OXBOW_RETURN_IF_ERROR(
-      CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
-  OXBOW_RETURN_IF_ERROR(CheckTensors(encoder, model::T5Shapes(*params), model::PublishedT5Name));
-  return T5Side{.component = encoder, .tokenizer = *std::move(tokenizer), .params = *params};
+  OXBOW_ASSIGN_OR_RETURN(EncoderFiles encoder, OpenEncoder(components.at("text_encoder" + suffix)));
+  OXBOW_ASSIGN_OR_RETURN(auto tokenizer, OpenTokenizer<T5Tokenizer>(components, suffix, encoder));
+  return T5Side{.encoder = std::move(encoder), .tokenizer = std::move(tokenizer)};
 }
 
 TokenCounter CounterOf(ClipSide side) {
@@ -109,42 +98,10 @@ absl::Status CheckT5Width(const T5Side& t5, const DiffusersComponent& transforme
   const auto config = ParseJson(transformer.config_json);
   if (const auto& said = MemberOf(config, key); said.is_number_integer())
     width = said.get<int64_t>();
-  if (t5.params.d_model == width) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(t5.component.directory.filename().string(),
-                                                    "'s d_model is not the transformer's ", key,
-                                                    ": ", t5.params.d_model, " != ", width));
-}
-
-absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
-                                                                 const TextEncoders::Options& to) {
-  OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
-  OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors, LoadTensors(files));
-  for (auto& [name, tensor] : tensors) {
-    tensor = tensor.is_floating_point() ? tensor.to(to.device, to.dtype) : tensor.to(to.device);
-  }
-  auto encoder = model::MakeClipTextEncoder(side.params, tensors);
-  if (!encoder.ok()) return DataError(encoder.status(), side.component.directory.string());
-  return encoder;
-}
-
-absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side,
-                                                         const TextEncoders::Options& to) {
-  OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
-  const auto of_encoder = [](const std::string& name) {
-    return !name.starts_with("decoder.") && name != "lm_head.weight";
-  };
-  OXBOW_ASSIGN_OR_RETURN(NamedTensors tensors,
-                         LoadTensors(files, {.floats_as = std::nullopt, .wanted = of_encoder}));
-  const auto query = tensors.find("encoder.block.0.layer.0.SelfAttention.q.weight");
-  at::ScalarType type = query == tensors.end() ? at::kFloat : query->second.scalar_type();
-  if (type != at::kHalf && type != at::kBFloat16) type = at::kFloat;
-  if (to.dtype == at::kBFloat16) type = at::kBFloat16;
-  for (auto& [name, tensor] : tensors) {
-    tensor = tensor.to(to.device, model::T5StorageType(name, type));
-  }
-  auto encoder = model::MakeT5Encoder(side.params, tensors);
-  if (!encoder.ok()) return DataError(encoder.status(), side.component.directory.string());
-  return encoder;
+  if (t5.width() == width) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(t5.encoder.component.directory.filename().string(),
+                   "'s d_model is not the transformer's ", key, ": ", t5.width(), " != ", width));
 }
 
 template <typename Tokenizer>
@@ -166,20 +123,35 @@ at::Tensor MaskOf(const at::Tensor& ids, const T5Tokenizer& tokenizer) {
   return ids.eq(tokenizer.end_id()).to(at::kLong).flip(1).cumsum(1).flip(1).gt(0);
 }
 
+LoadedOnDemand::LoadedOnDemand(std::vector<EncoderUse> uses, model::Shapes shapes,
+                               DiffusersComponents components, const std::string& settings,
+                               const Options& options)
+    : options_(options),
+      uses_(std::move(uses)),
+      shapes_(std::move(shapes)),
+      components_(std::move(components)),
+      settings_(settings + GraphsOf(uses_) + (options.dtype == at::kBFloat16 ? ", bf16" : "")) {}
+
 absl::StatusOr<std::string> LoadedOnDemand::Identity() const {
   return IdentityOfTextEncoders(components_, settings_);
 }
 
 absl::StatusOr<model::EncodedText> LoadedOnDemand::Encode(const std::vector<std::string>& texts) {
   OXBOW_CHECK(!texts.empty()) << "nothing to encode";
-  const at::NoGradGuard no_gradients;
-  if (text_ == nullptr) {
-    OXBOW_ASSIGN_OR_RETURN(text_, Load());
+  if (!loaded()) {
+    std::vector<std::unique_ptr<model::TextEncoder>> encoders;
+    for (const EncoderUse& use : uses_) {
+      OXBOW_ASSIGN_OR_RETURN(encoders.emplace_back(), LoadEncoder(use.encoder, options_));
+    }
+    loaded_ = std::move(encoders);
   }
-  std::vector<at::Tensor> ids = Ids(texts);
-  for (at::Tensor& tensor : ids) tensor = tensor.to(options_.device);
-  model::EncodedText text = text_->Encode(ids);
-  for (auto& [name, tensor] : text) tensor = tensor.to(at::kCPU, at::kFloat);
+  const std::vector<model::TokenIds> ids = Ids(texts);
+  model::EncodedText text;
+  for (size_t i = 0; i < uses_.size(); ++i) {
+    OXBOW_ASSIGN_OR_RETURN(const NamedTensors outputs, loaded_[i]->Encode(ids[i]));
+    for (const auto& [output, name] : uses_[i].outputs) text[name] = outputs.at(output);
+  }
+  Complete(ids, text);
   return text;
 }
 

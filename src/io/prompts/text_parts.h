@@ -4,35 +4,38 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/clip_text.h"
-#include "core/model/t5.h"
 #include "core/model/text_conditioning.h"
+#include "core/model/text_encoder.h"
 #include "io/clip_tokenizer.h"
 #include "io/diffusers_directory.h"
+#include "io/prompts/encoder_files.h"
 #include "io/prompts/text_encoders.h"
 #include "io/t5_tokenizer.h"
 
 namespace oxbow::io {
 
-// A tokenizer and the config of its encoder.
+// A tokenizer and its encoder.
 struct ClipSide {
-  DiffusersComponent component;
+  EncoderFiles encoder;
   ClipTokenizer tokenizer;
-  model::ClipTextParams params;
 
   // Tokens per text that the tokenizer and the encoder's positions both allow.
   int64_t length() const;
+  int64_t width() const { return encoder.Size("hidden_size"); }
+  int64_t pooled_width() const;
 };
 
 struct T5Side {
-  DiffusersComponent component;
+  EncoderFiles encoder;
   T5Tokenizer tokenizer;
-  model::T5Params params;
+
+  int64_t width() const { return encoder.Size("d_model"); }
 };
 
 // The folders are text_encoder{suffix}, which must be there, and tokenizer{suffix}. Errors as
@@ -48,12 +51,6 @@ TokenCounter CounterOf(T5Side side, int64_t t5_length);
 absl::Status CheckT5Width(const T5Side& t5, const DiffusersComponent& transformer, const char* key,
                           int64_t width);
 
-// Reads the weights. In kFloat T5 stays in the type it is stored in: in float32 T5-XXL is 19 GB.
-absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
-                                                                 const TextEncoders::Options& to);
-absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side,
-                                                         const TextEncoders::Options& to);
-
 // [texts, length] int64.
 template <typename Tokenizer>
 at::Tensor IdsOf(const Tokenizer& tokenizer, const std::vector<std::string>& texts, int64_t length);
@@ -62,35 +59,40 @@ at::Tensor IdsOf(const Tokenizer& tokenizer, const std::vector<std::string>& tex
 // in the text may come before it.
 at::Tensor MaskOf(const at::Tensor& ids, const T5Tokenizer& tokenizer);
 
-// The encoders of a text side. A side says how they are loaded, what ids they take, and how what
-// they say is composed.
+// What of an encoder's outputs goes where in an EncodedText.
+struct EncoderUse {
+  EncoderFiles encoder;
+  std::map<std::string, std::string> outputs;  // By the graph's name.
+};
+
+// The encoders of a text side. A side says what ids they take, and how what they say is composed.
 class LoadedOnDemand : public TextEncoders {
  public:
   absl::StatusOr<model::EncodedText> Encode(const std::vector<std::string>& texts) override;
-  void Release() override { text_.reset(); }
-  bool loaded() const override { return text_ != nullptr; }
+  void Release() override { loaded_.clear(); }
+  bool loaded() const override { return !loaded_.empty(); }
   const model::Shapes& row_shapes() const override { return shapes_; }
   absl::StatusOr<std::string> Identity() const override;
 
  protected:
-  // `settings`: what Encode depends on beside the files and their type.
-  LoadedOnDemand(model::Shapes shapes, DiffusersComponents components, const std::string& settings,
-                 const Options& options)
-      : options_(options),
-        shapes_(std::move(shapes)),
-        components_(std::move(components)),
-        settings_(settings + (options.dtype == at::kBFloat16 ? ", bf16" : "")) {}
+  // `settings`: what Encode depends on beside the files, the graphs and their type.
+  LoadedOnDemand(std::vector<EncoderUse> uses, model::Shapes shapes, DiffusersComponents components,
+                 const std::string& settings, const Options& options);
 
   const Options options_;
 
  private:
-  virtual absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const = 0;
-  virtual std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const = 0;
+  // One for each encoder.
+  virtual std::vector<model::TokenIds> Ids(const std::vector<std::string>& texts) const = 0;
+  // What a transformer takes beside the encoders' outputs.
+  virtual void Complete(const std::vector<model::TokenIds>& /*ids*/,
+                        model::EncodedText& /*text*/) const {}
 
+  const std::vector<EncoderUse> uses_;
   const model::Shapes shapes_;
   const DiffusersComponents components_;
   const std::string settings_;
-  std::unique_ptr<model::TextConditioning> text_;
+  std::vector<std::unique_ptr<model::TextEncoder>> loaded_;
 };
 
 }  // namespace oxbow::io

@@ -10,7 +10,8 @@ const std::vector<TextSide>& TextSideTable() {
       {"flux", OpenFluxTextSide, T5PromptTokens, FluxTokenCounter, 512, "tokenizer_2"},
       {"wan", OpenWanTextSide, T5PromptTokens, WanTokenCounter, 512, "tokenizer"},
       {"ltx", OpenLtxTextSide, T5PromptTokens, LtxTokenCounter, 128, "tokenizer"},
-      {"encoded_elsewhere", OpenEncodedElsewhere, TokensEncodedElsewhere, nullptr, 512},
+      {"language_model", OpenLanguageModelTextSide, T5PromptTokens, LanguageModelTokenCounter, 512},
+      {"encoded_elsewhere", OpenEncodedElsewhere, T5PromptTokens, nullptr, 512},
   };
   return table;
 }

@@ -20,7 +20,7 @@ absl::StatusOr<int64_t> Sd3PromptTokens(const DiffusersComponents& components, i
 absl::StatusOr<TokenCounter> Sd3TokenCounter(const DiffusersComponents& components,
                                              int64_t t5_length);
 
-// The tokens of sides whose transformers see T5's alone.
+// The tokens of sides whose transformers see one encoder's alone.
 absl::StatusOr<int64_t> T5PromptTokens(const DiffusersComponents& components, int64_t t5_length);
 
 // FLUX.1: a CLIP for the whole prompt, T5 for its tokens.
@@ -41,14 +41,19 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenWanTextSide(const DiffusersCom
 absl::StatusOr<TokenCounter> WanTokenCounter(const DiffusersComponents& components,
                                              int64_t t5_length);
 
-// Pipelines whose encoders are run outside: tools/encode_prompts writes what they say into the room
-// that `oxbow encode` would fill, already as the parts that the transformer takes. The tokens are
-// those of the options, with a mask where the transformer takes one. kFailedPrecondition for a
-// transformer that no such pipeline has.
+// Qwen-Image (Qwen2.5-VL), Z-Image (Qwen3), FLUX.2 dev (Mistral Small 3) and klein (Qwen3): a
+// language model reads the prompt within the pipeline's own words. The first two give the text's
+// tokens and a mask, FLUX.2 those of the padding, too. prompts.t5_length is the number of tokens.
+absl::StatusOr<std::unique_ptr<TextEncoders>> OpenLanguageModelTextSide(
+    const DiffusersComponents& components, const TextEncoders::Options& options);
+absl::StatusOr<TokenCounter> LanguageModelTokenCounter(const DiffusersComponents& components,
+                                                       int64_t t5_length);
+
+// HunyuanVideo, whose encoders are run outside: tools/encode_prompts writes what they say into the
+// room that `oxbow encode` would fill, already as the parts that the transformer takes: the tokens,
+// as many as the options say, a mask, and the pooled prompt.
 absl::StatusOr<std::unique_ptr<TextEncoders>> OpenEncodedElsewhere(
     const DiffusersComponents& components, const TextEncoders::Options& options);
-absl::StatusOr<int64_t> TokensEncodedElsewhere(const DiffusersComponents& components,
-                                               int64_t t5_length);
 
 // How diffusers' WanPipeline cleans a prompt before its tokenizer sees it.
 // References of HTML as their characters, twice; every run of white space as one space; none at

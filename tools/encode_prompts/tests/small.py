@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small random pipelines whose prompts are encoded outside, saved as diffusers saves them, without an autoencoder.
+"""Small random pipelines whose prompts a language model reads, saved as diffusers saves them, without an autoencoder.
 
 The latents of FLUX.2 and HunyuanVideo are RGB pictures: oxbow has no decoder of theirs.
 """
@@ -12,19 +12,38 @@ import torch
 import transformers
 
 TEXT = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1)
-TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
-
-
-def byte_tokenizer(kind, **special):
-    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    words = letters + ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    tokenizer = kind(vocab={word: i for i, word in enumerate(words)}, merges=[], **special)
-    tokenizer.chat_template = TEMPLATE
-    return tokenizer
+# Of one system message and one of a user they make the text that Qwen3's and Mistral Small 3's own templates make.
+QWEN3_TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+                  "{% if add_generation_prompt %}<|im_start|>assistant\n"
+                  "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}")
+MISTRAL_TEMPLATE = ("{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}[SYSTEM_PROMPT]{{ m['content'][0]['text'] }}"
+                    "[/SYSTEM_PROMPT]{% else %}[INST]{{ m['content'][0]['text'] }}[/INST]{% endif %}{% endfor %}")
+TEKKEN_WORDS = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|"
+                r"\s*[\r\n]+|\s+(?!\S)|\s+")
+LETTERS = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
 
 
 def qwen_tokenizer():
-    return byte_tokenizer(transformers.Qwen2Tokenizer)
+    words = LETTERS + ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = transformers.Qwen2Tokenizer(vocab={word: i for i, word in enumerate(words)}, merges=[])
+    tokenizer.add_special_tokens({"additional_special_tokens": words[-2:]})
+    tokenizer.chat_template = QWEN3_TEMPLATE
+    return tokenizer
+
+
+def mistral_tokenizer():
+    special = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[IMG]", "<pad>"]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={word: i for i, word in enumerate(special + LETTERS)}, merges=[]))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Split(tokenizers.Regex(TEKKEN_WORDS), "isolated"),
+        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.add_special_tokens(special)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>", padding_side="left")
+    tokenizer.chat_template = MISTRAL_TEMPLATE
+    return tokenizer
 
 
 def qwen3(kind, **others):
@@ -67,13 +86,11 @@ def flux2_klein():
 
 def flux2_dev():
     """Its directory names a processor of pictures, of which a prompt needs the tokenizer alone."""
-    tokenizer = qwen_tokenizer()
-    tokenizer.chat_template = TEMPLATE.replace("m['content']", "m['content'][0]['text']")
     text = TEXT | dict(model_type="mistral", vocab_size=300, head_dim=4, num_hidden_layers=31, hidden_size=8, intermediate_size=8)
     vision = dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
                   patch_size=4, image_size=8)  # Its pipeline takes layers 10, 20 and 30 of the text.
     return diffusers.Flux2Pipeline(
-        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=tokenizer,
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=mistral_tokenizer(),
         text_encoder=transformers.Mistral3ForConditionalGeneration(transformers.Mistral3Config(text_config=text, vision_config=vision)),
         transformer=flux2_transformer(guidance_embeds=True))
 
@@ -81,8 +98,7 @@ def flux2_dev():
 def hunyuan_video():
     words = ["<pad>", "<s>", "</s>", "<unk>", "\u2581"] + [chr(c) for c in range(33, 127)]
     llama = transformers.LlamaTokenizer(vocab={word: i for i, word in enumerate(words)}, merges=[], pad_token="<pad>")
-    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    clip = letters + [letter + "</w>" for letter in letters] + ["<|startoftext|>", "<|endoftext|>"]
+    clip = LETTERS + [letter + "</w>" for letter in LETTERS] + ["<|startoftext|>", "<|endoftext|>"]
     return diffusers.HunyuanVideoPipeline(
         scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=llama,
         text_encoder=transformers.LlamaModel(transformers.LlamaConfig(vocab_size=120, **TEXT)),

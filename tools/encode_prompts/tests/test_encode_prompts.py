@@ -59,7 +59,7 @@ class EncodePromptsTest(unittest.TestCase):
     def test_the_room_holds_what_each_pipeline_says(self):
         prompts = self.root / "prompts.txt"
         prompts.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-        for name in small.MAKE:
+        for name in pipelines.ENCODE:
             with self.subTest(name):
                 model = self.root / name
                 pipe = small.save(name, model)
@@ -77,7 +77,7 @@ class EncodePromptsTest(unittest.TestCase):
 
     def test_what_is_there_is_left_out(self):
         model, prompts = self.root / "model", self.root / "prompts.jsonl"
-        small.save("ZImagePipeline", model)
+        small.save("HunyuanVideoPipeline", model)
         prompts.write_text(json.dumps({"prompt": "one"}) + "\n")
         self.assertIn("encoded 2 prompts", run(*self.arguments(model, prompts, 40)))
         prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("one", "two", "two")))
@@ -88,8 +88,8 @@ class EncodePromptsTest(unittest.TestCase):
 
     def test_other_weights_types_lengths_and_templates_are_other_rooms(self):
         model, other = self.root / "model", self.root / "other"
-        small.save("ZImagePipeline", model)
-        small.save("ZImagePipeline", other, seed=4)
+        small.save("HunyuanVideoPipeline", model)
+        small.save("HunyuanVideoPipeline", other, seed=4)
         names = {room.identity(model, 8, "f32"), room.identity(model, 9, "f32"), room.identity(model, 8, "bf16"),
                  room.identity(other, 8, "f32")}
         (model / "tokenizer" / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
@@ -98,7 +98,7 @@ class EncodePromptsTest(unittest.TestCase):
 
     def test_a_byte_in_the_middle_of_a_large_tensor_is_another_room_although_its_time_is_put_back(self):
         model = self.root / "model"
-        small.save("ZImagePipeline", model)
+        small.save("HunyuanVideoPipeline", model)
         file = model / "text_encoder" / "model.safetensors"
         large = {name: torch.zeros(9 << 20) for name in ("a", "b")}
         file.write_bytes(room.save(large))
@@ -115,7 +115,7 @@ class EncodePromptsTest(unittest.TestCase):
 
     def test_prompts_that_are_cut_are_counted_and_equal_rests_are_named(self):
         model, prompts, warnings = self.root / "model", self.root / "prompts.txt", []
-        small.save("ZImagePipeline", model)
+        small.save("HunyuanVideoPipeline", model)
         prompts.write_text("abcdefghijklmnopqr one\nabcdefghijklmnopqr two\nab\n")  # 16 letters are left beside the template.
         run(*self.arguments(model, prompts, 28), warnings=warnings)
         self.assertEqual(len(warnings), 2)
@@ -124,7 +124,7 @@ class EncodePromptsTest(unittest.TestCase):
 
     def test_a_limit_that_leaves_nothing_of_a_prompt_is_refused(self):
         model, prompts = self.root / "model", self.root / "prompts.txt"
-        small.save("ZImagePipeline", model)
+        small.save("HunyuanVideoPipeline", model)
         prompts.write_text("abcdef\n")
         with self.assertRaises(SystemExit) as said:
             run(*self.arguments(model, prompts, 1))

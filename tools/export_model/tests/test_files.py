@@ -98,6 +98,33 @@ class Decoders(unittest.TestCase):
                 self.assertEqual(graph_bytes(made), (directory / "graph.json.gz").read_bytes())
 
 
+class TextEncoders(unittest.TestCase):
+    def test_states(self):
+        """Of the goldens that transformers' own encoders made, some with hidden tokens or longer than any table."""
+        goldens = sorted((ROOT / "tests/golden/text").glob("*.graph.json.gz"))
+        self.assertGreaterEqual(len(goldens), 13)
+        for path in goldens:
+            with self.subTest(path.name):
+                graph, tensors = read_graph(path), load_file(path.with_name(path.name.removesuffix(".graph.json.gz") + ".safetensors"))
+                weights = {name[7:]: value.float() for name, value in tensors.items() if name.startswith("weight.")}
+                weights.setdefault("shared.weight", weights.get("encoder.embed_tokens.weight"))
+                inputs = {"ids": tensors["in.ids"], "mask": tensors.get("in.mask", torch.ones(())).float()}
+                found = dict(zip((entry["name"] for entry in graph["outputs"]), run(graph, weights, inputs)))
+                for name, expected in tensors.items():
+                    if name.startswith("out."):
+                        torch.testing.assert_close(found[name[4:]], expected, rtol=0, atol=1e-5)
+
+    def test_graphs_of_small_models(self):
+        for path in sorted((ROOT / "models").glob("*/text_encoder*/graph.json.gz")):
+            with self.subTest(str(path.parent)):
+                committed, config = read_graph(path), json.loads((path.parent / "config.json").read_text())
+                wrapper = WRAPPERS[config["architectures"][0]]
+                made = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
+                if (made["torch"], made["transformers"]) != (committed["torch"], committed["transformers"]):
+                    self.skipTest("made with other versions")
+                self.assertEqual(graph_bytes(made), path.read_bytes())
+
+
 # Promise: An exported graph is its pipeline's velocity.
 class PublishedGraphs(unittest.TestCase):
     def test_there_is_one_for_every_known_config(self):
