@@ -24,7 +24,9 @@ from export_model.wrappers import TINY, TINY_DECODERS, WRAPPERS
 # (rows, latent frames, least sides of height, of width). HunyuanVideo's seven latent frames are cut twice along time.
 CASES = {"AutoencoderKLFlux2": ((2, 1, 2, 1), (1, 1, 1, 3)),
          "AutoencoderKLHunyuanVideo": ((2, 1, 1, 2), (1, 3, 1, 1), (1, 7, 1, 1)),
-         "AutoencoderKLLTXVideo": ((2, 1, 1, 1), (1, 2, 1, 1))}
+         "AutoencoderKLLTXVideo": ((2, 1, 1, 1), (1, 2, 1, 1)),
+         "AutoencoderKLWan": ((2, 1, 1, 2), (1, 2, 1, 1), (2, 5, 1, 1)),
+         "AutoencoderKLQwenImage": ((2, 1, 1, 2), (1, 1, 2, 1))}
 
 
 def golden(name, class_name, config, out, seed):

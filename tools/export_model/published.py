@@ -59,6 +59,8 @@ PUBLISHED = {
     "qwen-image": ("QwenImageTransformer2DModel", {}),
     "flux.2": ("AutoencoderKLFlux2", {}),
     "flux.2-small-decoder": ("AutoencoderKLFlux2", dict(decoder_block_out_channels=[96, 192, 384, 384])),
+    "wan2.1-decoder": ("AutoencoderKLWan", {}),
+    "qwen-image-decoder": ("AutoencoderKLQwenImage", {}),
     "hunyuan-video-decoder": ("AutoencoderKLHunyuanVideo", {}),
     "ltx-video-0.9.0": ("AutoencoderKLLTXVideo", {}),
     "ltx-video-0.9.1": ("AutoencoderKLLTXVideo", LTX_DECODER | dict(

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/autoencoder_kl.h"
-#include "core/model/autoencoder_kl_wan.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/exported_graph/exported_decoder.h"
 
@@ -10,8 +9,6 @@ namespace oxbow::model {
 const std::vector<DecoderRow>& DecoderTable() {
   static const std::vector<DecoderRow> table = {
       {"AutoencoderKL", &ReadAutoencoderKl},
-      {"AutoencoderKLWan", &ReadAutoencoderKlWan},
-      {"AutoencoderKLQwenImage", &ReadAutoencoderKlWan},
       {"", &exported::ReadExportedDecoder},
   };
   return table;

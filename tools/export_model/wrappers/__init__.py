@@ -12,12 +12,13 @@ from export_model.wrappers.pp_ocr import MobileDetector, MobileRecogniser, Serve
 from export_model.wrappers.qwen_image import QwenImage
 from export_model.wrappers.sd3 import Sd3
 from export_model.wrappers.wan import Wan
+from export_model.wrappers.wan_decoder import QwenImageDecoder, WanDecoder
 from export_model.wrappers.z_image import ZImage
 
 WRAPPERS = {wrapper.class_name(): wrapper
             for wrapper in (Sd3, Flux, Wan, QwenImage, ZImage, Flux2, HunyuanVideo, Ltx, ImageRewardNetwork,
                             Mask2FormerNetwork, MobileDetector, ServerDetector, MobileRecogniser, ServerRecogniser, Flux2Decoder,
-                            HunyuanVideoDecoder, LtxDecoder)}
+                            HunyuanVideoDecoder, LtxDecoder, WanDecoder, QwenImageDecoder)}
 
 # Name -> (class, small config).
 TINY = {name: (class_name, config) for class_name, wrapper in WRAPPERS.items() for name, config in wrapper.tiny.items()}
