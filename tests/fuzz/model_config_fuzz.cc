@@ -3,7 +3,6 @@
 // again, is the same. The first byte says which network.
 #include "base/check.h"
 #include "core/model/autoencoder_kl.h"
-#include "core/model/autoencoder_kl_wan.h"
 #include "core/model/clip_text.h"
 #include "core/model/sd3.h"
 #include "core/model/t5.h"
@@ -40,7 +39,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 1:
       CheckRefusal(model::ParseAutoencoderKlConfig(text));
-      CheckRefusal(model::ParseAutoencoderKlWanConfig(text));
       break;
     case 2:
       CheckRefusal(model::ParseClipTextConfig(text));

@@ -40,10 +40,6 @@ constexpr char kAutoencoder[] = R"({
   "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D"],
   "use_quant_conv": false, "use_post_quant_conv": false,
   "scaling_factor": 0.3611, "shift_factor": 0.1159})";
-constexpr char kQwenAutoencoder[] = R"({
-  "_class_name": "AutoencoderKLQwenImage", "base_dim": 2, "z_dim": 4, "dim_mult": [1, 2],
-  "num_res_blocks": 1, "attn_scales": [], "temperal_downsample": [false], "dropout": 0.0,
-  "latents_mean": [0.1, 0.2, -0.1, 0.3], "latents_std": [1.1, 0.9, 1.0, 1.2]})";
 
 struct Pipeline {
   std::string name;         // Its golden files have it.
@@ -179,15 +175,15 @@ TEST_P(EncodedElsewhereTest, AnAutoencoderWithoutItsGraphOrOfAnotherClassIsRefus
 // as an input.
 INSTANTIATE_TEST_SUITE_P(
     Pipelines, EncodedElsewhereTest,
-    ::testing::Values(Pipeline{"qwen_image", kQwenAutoencoder, 256, {"sampling.guidance=4"}},
-                      Pipeline{"z_image", kAutoencoder, 128, {"sampling.guidance=3"}},
-                      Pipeline{
-                          "flux2_dev", "flux2_decoder_tiny", 256, {"sampling.embedded_guidance=4"}},
-                      Pipeline{"flux2_klein", "flux2_decoder_tiny", 64},
-                      Pipeline{"hunyuan_video",
-                               "hunyuan_decoder_tiny",
-                               128,
-                               {"sampling.frames=21", "sampling.embedded_guidance=5"}}),
+    ::testing::Values(
+        Pipeline{"qwen_image", "qwen_image_decoder_tiny", 256, {"sampling.guidance=4"}},
+        Pipeline{"z_image", kAutoencoder, 128, {"sampling.guidance=3"}},
+        Pipeline{"flux2_dev", "flux2_decoder_tiny", 256, {"sampling.embedded_guidance=4"}},
+        Pipeline{"flux2_klein", "flux2_decoder_tiny", 64},
+        Pipeline{"hunyuan_video",
+                 "hunyuan_decoder_tiny",
+                 128,
+                 {"sampling.frames=21", "sampling.embedded_guidance=5"}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

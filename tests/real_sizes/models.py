@@ -105,13 +105,14 @@ def wan():
 
 
 def save(name, directory):
-    """The pipeline in `directory`, with the graph of its transformer where that is no SD3."""
+    """The pipeline in `directory`, with the graphs of its transformer and autoencoder where they have none in C++."""
     torch.manual_seed(40)
     pipe = {"sd3": sd3, "flux": flux, "wan": wan}[name]()
     pipe.save_pretrained(directory)
     if name == "sd3":
         return
-    config = json.loads((Path(directory) / "transformer/config.json").read_text())
-    wrapper = WRAPPERS[config["_class_name"]]
-    graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
-    write_graph(graph, Path(directory) / "transformer/graph.json.gz")
+    for part in ("transformer", "vae"):
+        config = json.loads((Path(directory) / part / "config.json").read_text())
+        if wrapper := WRAPPERS.get(config["_class_name"]):
+            graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
+            write_graph(graph, Path(directory) / part / "graph.json.gz")

@@ -68,7 +68,8 @@ def decoded(vae, sizes, seed):
     made_of = WRAPPERS[type(vae).__name__].decoder(vae)
     size = {key: sizes[symbol] * made_of["space"] for key, symbol in (("height", "H"), ("width", "W"))}
     if pipeline.frames:
-        size["num_frames"] = (sizes["F"] - 1) * made_of["time"] + 1
+        # Where every latent frame is one picture, WanPipeline rounds its number up.
+        size["num_frames"] = (sizes["F"] - 1) * made_of["time"] + (made_of["time"] > 1)
     noise = without_noise(vae) if hasattr(vae.config, "decoder_inject_noise") else contextlib.nullcontext()
     with replaced(scheduler, "step", recording_step), replaced(vae, "decode", recording_decode), noise, torch.no_grad():
         made(**pipeline.arguments(inputs), **size, num_inference_steps=2, output_type="pt",

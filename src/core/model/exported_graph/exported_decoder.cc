@@ -63,7 +63,7 @@ class RunningDecoder final : public ExportedDecoder {
   }
 
   at::Tensor Pixels(const at::Tensor& latents) const override {
-    return Joined(latents, kFrameDimension, [&](const at::Tensor& piece) { return piece; });
+    return Joined(latents, kFrameDimension, [](const at::Tensor& piece) { return piece; });
   }
 
   at::Tensor Decode(const at::Tensor& latents) const override {

@@ -59,10 +59,11 @@ absl::Status CheckStates(const Field& field, const Graph& first, const Graph& ne
     return field.Error("its first input is not that of the first frame: " + latents(next));
   }
   for (const Graph* graph : {&first, &next}) {
-    const std::string of = graph == &first ? "the first frame" : "the next frames";
+    const std::string of = graph == &first ? "the first frame" : "later frames";
     for (size_t i = 1; i < std::max(next.inputs.size(), graph->outputs.size()); ++i) {
       if (i >= graph->outputs.size()) {
-        return field.Error(absl::StrCat(of, " do not give the state ", next.inputs[i].name));
+        return field.Error(
+            absl::StrCat("the graph of ", of, " does not give the state ", next.inputs[i].name));
       }
       const std::string& name = graph->outputs[i].name;
       if (i >= next.inputs.size() || next.inputs[i].name != name) {
