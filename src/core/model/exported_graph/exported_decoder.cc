@@ -47,6 +47,12 @@ struct Programs {
   std::shared_ptr<const Program> whole;
   // Of a clip that is decoded frame by frame; null: no clip is.
   std::shared_ptr<const Program> first, next;
+
+  // The programs that run for so many latent frames.
+  std::vector<std::shared_ptr<const Program>> Of(int64_t frames) const {
+    if (next == nullptr || frames == 1) return {whole};
+    return {first, next};
+  }
 };
 
 class RunningDecoder final : public ExportedDecoder {
@@ -171,9 +177,7 @@ class ExportedDecoderArchitecture final : public DecoderArchitecture {
                                 {"H", latent[latent.size() - 2]},
                                 {"W", latent.back()}};
     uint64_t most = 0;
-    const bool clip = programs_.next && frames > 1;
-    for (const auto& program : {clip ? programs_.first : programs_.whole, programs_.next}) {
-      if (program == nullptr || (program == programs_.next && !clip)) continue;
+    for (const auto& program : programs_.Of(frames)) {
       const auto peak = PeakBytes(program, sizes);
       if (!peak.ok()) return 0;
       most = std::max(most, *peak);
@@ -217,8 +221,7 @@ absl::Status CheckFactors(const Programs& programs) {
   constexpr int64_t kFrames = 2, kHeight = 2, kWidth = 3;
   const SymbolValues sizes = {{"B", 1}, {"F", kFrames}, {"H", kHeight}, {"W", kWidth}};
   const GraphDecoder& facts = *programs.whole->graph.decoder;
-  for (const auto& program : {programs.next ? programs.first : programs.whole, programs.next}) {
-    if (program == nullptr) break;
+  for (const auto& program : programs.Of(kFrames)) {
     const auto shapes = OutputShapes(program, sizes);
     if (!shapes.ok()) return absl::InvalidArgumentError(shapes.status().message());
     std::vector<int64_t> expected = {1, shapes->at(0).size() > 1 ? shapes->at(0)[1] : 0};
