@@ -155,11 +155,11 @@ class WanDecoder(FirstFrame):
     following = WanNextFrame
     tiny = {
         "wan_decoder_tiny": config_of(
-            dim_mult=[1, 2, 4, 4], temperal_downsample=[False, True, True], num_res_blocks=2, base_dim=2),
+            dim_mult=[1, 2, 4, 4], temperal_downsample=[False, True, True], base_dim=3),
         "wan_decoder_one_level": config_of(dim_mult=[2], temperal_downsample=[]),
         "wan_decoder_still": config_of(dim_mult=[1, 3], temperal_downsample=[False]),
         "wan_decoder_twice": config_of(dim_mult=[1, 2], temperal_downsample=[True], z_dim=1, num_res_blocks=2),
-        "wan_decoder_late": config_of(dim_mult=[1, 2, 2], temperal_downsample=[False, True], base_dim=2, z_dim=4),
+        "wan_decoder_late": config_of(dim_mult=[1, 2, 2], temperal_downsample=[False, True], base_dim=3, z_dim=4),
         "wan_decoder_wide": config_of(dim_mult=[1, 2, 2], temperal_downsample=[True, False], decoder_base_dim=6),
         "wan_decoder_eight_times": config_of(dim_mult=[1, 1, 1, 1], temperal_downsample=[True] * 3, attn_scales=[0.5]),
         "wan22_decoder_tiny": config_of(

@@ -32,7 +32,7 @@ constexpr char kCausal[] = R"({
               {"name": "sum", "slot": 6}],
   "blocks": [],
   "nodes": [
-    {"op": "aten::pad", "args": {"input": {"v": 0}, "pad": [0, 0, 0, 0, 2, 0]}, "out": 3},
+    {"op": "aten::pad", "args": {"self": {"v": 0}, "pad": [0, 0, 0, 0, 2, 0]}, "out": 3},
     {"op": "aten::conv3d", "args": {"input": {"v": 3}, "weight": {"v": 1}, "bias": {"v": 2},
       "padding": [0, 1, 1]}, "out": 4},
     {"op": "aten::repeat_interleave", "overload": "self_int", "args": {"self": {"v": 4},
@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadStates{"/version", "1", "version: only version 1, and 2 of a graph with `next`"},
         BadStates{"/next", nullptr, "version: only version 1, and 2 of a graph with `next`"},
-        BadStates{"/decoder", nullptr, "next: of a network that is no decoder"},
+        BadStates{"/decoder", nullptr, "next: not an autoencoder's graph"},
         BadStates{"/outputs/2", nullptr,
                   "next: the graph of the first frame does not give the state sum"},
         BadStates{"/next/outputs/1", nullptr, "next: no input takes the state sum of later"},

@@ -80,7 +80,7 @@ absl::Status ReadNextGraph(const Field& root, Graph& graph) {
   const std::optional<Field> field = root.Find("next");
   if (!field) return absl::OkStatus();
   if (graph.velocity) return field->Error("of a transformer's graph");
-  if (!root.Find("decoder")) return field->Error("of a network that is no decoder");
+  if (!root.Find("decoder")) return field->Error("not an autoencoder's graph");
   OXBOW_RETURN_IF_ERROR(field->ExpectObject({"inputs", "outputs", "blocks", "nodes"}));
   auto next = std::make_shared<Graph>(graph);
   next->inputs.clear();
