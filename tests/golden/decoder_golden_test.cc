@@ -103,7 +103,11 @@ TEST_P(DecoderGoldenTest, ARowHasItsOwnBitsAndAPictureIsOneFrame) {
   EXPECT_TRUE(at::equal(decoder_->Decode(two.squeeze(2)), bytes.squeeze(1)));
 }
 
-// Promise: A video autoencoder computes what diffusers' does.
+// Promise: A video autoencoder computes what diffusers' does. Small random autoencoders of Wan2.1,
+// Wan2.2 and Qwen-Image decode frame by frame what diffusers' do, within 1e-5, at several lengths.
+// The first frames of a longer video and each row of a batch have the same bits alone. Memory
+// beside the video does not grow with its length. A state that is missing or of another size is
+// refused by its name.
 TEST_P(DecoderGoldenTest, FrameByFrameALaterFrameChangesNoEarlierOne) {
   const at::Tensor latents = Latents(cases_ - 1);
   if (!json::parse(graph_).contains("next") || latents.dim() == 4) return;

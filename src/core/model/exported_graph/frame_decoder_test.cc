@@ -84,9 +84,7 @@ std::shared_ptr<const DecoderArchitecture> Causal() {
   return *decoder;
 }
 
-// Promise: A decoder that is a graph makes diffusers' pictures. A clip that a graph decodes frame
-// by frame is what the same operators make of it at once, at every length; memory does not grow
-// with the length; a state that is missing or of another size is refused by its name.
+// Promise: A video autoencoder computes what diffusers' does.
 TEST(FrameDecoderTest, AClipIsWhatPlainOperatorsMakeOfItAtOnce) {
   const NamedTensors weights = DrawnWeights();
   const auto decoder = Causal()->Make(weights);
@@ -172,6 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadStates{"/next/inputs/2", nullptr, "next: no input takes the state sum of the first"},
         BadStates{"/next/inputs/1/name", R"("lost")", "no input takes the state last"},
         BadStates{"/next/inputs/0/name", R"("z")", "its first input is not that of the first"},
+        BadStates{"/next/inputs/0/shape/1", "3", "its first input is not that of the first"},
+        BadStates{"/next/inputs/1/dtype", R"("int64")", "next: not float32: last"},
         BadStates{"/next/inputs/2/shape", R"(["B", 3, 1, "3H", "2W"])", "nodes[4] (aten::add"},
         BadStates{"/next/inputs/2/shape", R"(["B", 3, 1, 1, 1])",
                   "decoder: values of state sum are [1, 3, 1, 4, 6] instead of [1, 3, 1, 1, 1]"},

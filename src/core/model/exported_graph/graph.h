@@ -55,6 +55,7 @@ struct Dimension {
   int64_t size = 0;    // Where there is no symbol.
   std::string symbol;  // Empty: `size`.
   int64_t times = 1;   // The size is so many times the symbol's.
+  bool operator==(const Dimension& other) const = default;
 };
 
 struct GraphInput {

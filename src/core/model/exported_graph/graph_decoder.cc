@@ -53,10 +53,14 @@ absl::Status ReadTile(const Field& tile, const Graph& graph, GraphDecoder& read)
 // Both graphs end with the states that the next one begins with, in one order.
 absl::Status CheckStates(const Field& field, const Graph& first, const Graph& next) {
   const auto latents = [](const Graph& graph) {
-    return graph.inputs.empty() ? std::string() : graph.inputs[0].name;
+    return graph.inputs.empty() ? GraphInput{} : graph.inputs[0];
   };
-  if (first.inputs.size() != 1 || latents(next) != latents(first)) {
-    return field.Error("its first input is not that of the first frame: " + latents(next));
+  if (first.inputs.size() != 1 || latents(next).name != latents(first).name ||
+      latents(next).shape != latents(first).shape) {
+    return field.Error("its first input is not that of the first frame: " + latents(next).name);
+  }
+  for (const GraphInput& input : next.inputs) {
+    if (input.type != at::kFloat) return field.Error("not float32: " + input.name);
   }
   for (const Graph* graph : {&first, &next}) {
     const std::string of = graph == &first ? "the first frame" : "later frames";
