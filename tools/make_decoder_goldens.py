@@ -28,7 +28,9 @@ from export_model.wrappers.decoders import levels
 CASES = {"AutoencoderKL": ((2, 1, 2, 1), (1, 1, 1, 3)),
          "AutoencoderKLFlux2": ((2, 1, 2, 1), (1, 1, 1, 3)),
          "AutoencoderKLHunyuanVideo": ((2, 1, 1, 2), (1, 3, 1, 1), (1, 7, 1, 1)),
-         "AutoencoderKLLTXVideo": ((2, 1, 1, 1), (1, 2, 1, 1))}
+         "AutoencoderKLLTXVideo": ((2, 1, 1, 1), (1, 2, 1, 1)),
+         "AutoencoderKLWan": ((2, 1, 1, 2), (1, 2, 1, 1), (2, 5, 1, 1)),
+         "AutoencoderKLQwenImage": ((2, 1, 1, 2), (1, 1, 2, 1))}
 
 
 def golden(name, class_name, config, out, seed):

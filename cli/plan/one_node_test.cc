@@ -32,12 +32,12 @@ constexpr Gpus kNode = {.count = 8, .bytes = uint64_t{80} << 30};
 constexpr Gpus kSmallNode = {.count = 8, .bytes = uint64_t{24} << 30};
 
 constexpr char kKl[] = "AutoencoderKL-sd3";
-constexpr char kWan[] = R"({"_class_name": "AutoencoderKLWan"})";
+constexpr char kWan[] = "AutoencoderKLWan-wan2.1-decoder";
 
 struct PublishedModel {
   const char* name;  // Its directory's, or the end of its id.
   const char* graph;
-  const char* decoder;     // Its config, or its graph.
+  const char* decoder;     // Its graph.
   uint64_t encoder_bytes;  // The text encoders', in 16 bits.
   int64_t clip_tokens;     // Before those of T5.
 };
@@ -52,7 +52,8 @@ const PublishedModel kModels[] = {
      11'400 * kMillionBytes, 0},
     {"Wan2.1-T2V-14B-Diffusers", "WanTransformer3DModel-wan2.1-t2v-14b", kWan,
      11'400 * kMillionBytes, 0},
-    {"Qwen-Image-2512", "QwenImageTransformer2DModel-qwen-image", kWan, 0, 0},
+    {"Qwen-Image-2512", "QwenImageTransformer2DModel-qwen-image",
+     "AutoencoderKLQwenImage-qwen-image-decoder", 0, 0},
     {"Z-Image", "ZImageTransformer2DModel-z-image", kKl, 0, 0}};
 
 // Weights of a reward's networks, in float32.
@@ -73,10 +74,14 @@ const PublishedModel* PublishedAt(const std::string& path) {
   return nullptr;
 }
 
-std::shared_ptr<const model::DecoderArchitecture> DecoderOf(const std::string& decoder) {
-  if (decoder.starts_with("{")) return model::ReadDecoder(decoder, "").value();
-  const std::string json =
-      io::ReadGraphFile(OXBOW_SOURCE_DIR "/models/graphs/" + decoder + ".json.gz").value();
+std::string ShippedGraph(const std::string& name) {
+  auto json = io::ReadGraphFile(OXBOW_SOURCE_DIR "/models/graphs/" + name + ".json.gz");
+  EXPECT_TRUE(json.ok()) << json.status();
+  return *std::move(json);
+}
+
+std::shared_ptr<const model::DecoderArchitecture> PublishedDecoder(const std::string& published) {
+  const std::string json = ShippedGraph(published);
   const auto graph = nlohmann::json::parse(json);
   nlohmann::json config = graph["config"];
   config["_class_name"] = graph["class"];
@@ -84,16 +89,14 @@ std::shared_ptr<const model::DecoderArchitecture> DecoderOf(const std::string& d
 }
 
 run::ModelFacts FactsOf(const PublishedModel& published, const v1::RunConfig& config) {
-  const auto json = io::ReadGraphFile(OXBOW_SOURCE_DIR "/models/graphs/" +
-                                      std::string(published.graph) + ".json.gz");
-  EXPECT_TRUE(json.ok()) << json.status();
-  const auto graph = nlohmann::json::parse(*json);
+  const std::string json = ShippedGraph(published.graph);
+  const auto graph = nlohmann::json::parse(json);
   run::ModelFacts facts;
-  facts.architecture = model::ReadArchitecture({.class_name = graph["class"],
-                                                .config_json = graph["config"].dump(),
-                                                .graph_json = *json})
-                           .value();
-  facts.decoder = DecoderOf(published.decoder);
+  facts.architecture =
+      model::ReadArchitecture(
+          {.class_name = graph["class"], .config_json = graph["config"].dump(), .graph_json = json})
+          .value();
+  facts.decoder = PublishedDecoder(published.decoder);
   facts.factors = facts.decoder->factors();
   std::map<std::string, io::TensorHeader> headers;
   for (const auto& [name, shape] : facts.architecture->shapes()) {

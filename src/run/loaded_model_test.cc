@@ -277,13 +277,14 @@ TEST_F(LoadedModelTest, AnotherModelsAutoencoderIsRefused) {
 
 // The pipelines of video models are rows of their own; this is what they load.
 TEST_F(LoadedModelTest, TheDecoderIsThatOfTheAutoencodersClass) {
-  const std::string config =
-      R"({"_class_name": "AutoencoderKLWan", "base_dim": 2, "z_dim": 1, "dim_mult": [1, 1],
-          "temperal_downsample": [true], "num_res_blocks": 1, "latents_mean": [0.5],
-          "latents_std": [2]})";
+  // One channel; two frames and two pixels of a side per latent.
+  const fs::path tiny = OXBOW_SOURCE_DIR "/tests/golden/decoders/wan_decoder_twice";
+  const std::string config = ReadFile(tiny / "config.json").value();
+  const std::string graph = io::ReadGraphFile(tiny / "graph.json.gz").value();
   fs::create_directories(model_ / "vae");
+  fs::copy(tiny / "graph.json.gz", model_ / "vae");
   model::NamedTensors weights;
-  for (const auto& [name, shape] : (*model::ReadDecoder(config))->shapes()) {
+  for (const auto& [name, shape] : (*model::ReadDecoder(config, graph))->shapes()) {
     weights[name] = at::zeros(shape);
   }
   weights["encoder.conv_in.bias"].fill_(std::nan(""));  // Refused where it is read.

@@ -2,7 +2,6 @@
 // For any config.json of a network: it is refused as such, or a transformer's, written and read
 // again, is the same. The first byte says which network.
 #include "base/check.h"
-#include "core/model/autoencoder_kl_wan.h"
 #include "core/model/clip_text.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/sd3.h"
@@ -39,7 +38,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 1:
       CheckRefusal(model::DecoderClassOf(text));
-      CheckRefusal(model::ParseAutoencoderKlWanConfig(text));
       break;
     default:
       CheckRefusal(model::ParseClipTextConfig(text));

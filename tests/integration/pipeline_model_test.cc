@@ -311,17 +311,11 @@ TEST(PipelineTest, FluxTrainsInShortProductsGuidedReplayedAndExported) {
   ExpectExported(run, scratch.path() / "export", kFluxModules);
 }
 
-// Four pixels of a side and two frames per latent.
-constexpr char kVideoAutoencoder[] = R"({
-  "_class_name": "AutoencoderKLWan", "base_dim": 2, "z_dim": 4, "dim_mult": [1, 2, 2],
-  "num_res_blocks": 1, "attn_scales": [], "temperal_downsample": [false, true], "dropout": 0.0,
-  "latents_mean": [0.1, 0.2, -0.1, 0.3], "latents_std": [1.1, 0.9, 1.0, 1.2],
-  "scale_factor_temporal": 2, "scale_factor_spatial": 4})";
-
-// Text encoder, transformer and scheduler as diffusers saved them, with a drawn autoencoder.
+// Text encoder, transformer and scheduler as diffusers saved them, with a drawn autoencoder: four
+// pixels of a side and two frames per latent.
 fs::path TinyWan(const fs::path& model) {
   fs::copy(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline_wan", model, fs::copy_options::recursive);
-  AddDrawnAutoencoder(model, kVideoAutoencoder);
+  AddDrawnAutoencoder(model, fs::path(OXBOW_SOURCE_DIR "/tests/golden/decoders/wan_decoder_late"));
   return model;
 }
 

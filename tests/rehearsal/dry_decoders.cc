@@ -14,8 +14,6 @@ namespace {
 
 using Decoder = std::shared_ptr<const model::DecoderArchitecture>;
 
-// Wan2.1's, with the values that the class has by itself; Qwen-Image's has the same sizes.
-constexpr char kWan[] = R"({"_class_name": "AutoencoderKLWan"})";
 
 Decoder Read(const std::string& config, const std::string& graph = "") {
   auto decoder = model::ReadDecoder(config, graph);
@@ -36,14 +34,18 @@ Decoder Shipped(const std::string& file) {
 }  // namespace
 
 std::vector<DryDecoding> DryDecodings() {
-  const Decoder sd35 = Shipped("AutoencoderKL-sd3.json.gz"), wan = Read(kWan);
+  const Decoder sd35 = Shipped("AutoencoderKL-sd3.json.gz");
+  const Decoder wan = Shipped("AutoencoderKLWan-wan2.1-decoder.json.gz");
   return {{"sd35-decode-image", sd35, {16, 64, 64}, 1},
           // More than are decoded at once.
           {"sd35-decode-20-images-of-128", sd35, {16, 16, 16}, 20},
           {"sd35-decode-wide-image", sd35, {16, 16, 48}, 1},
           {"wan-decode-2-videos-of-33", wan, {16, 9, 30, 52}, 2},
           {"wan-decode-video-of-5", wan, {16, 2, 60, 104}, 1},
-          {"qwen-image-decode-4-images", wan, {16, 64, 64}, 4},
+          {"qwen-image-decode-4-images",
+           Shipped("AutoencoderKLQwenImage-qwen-image-decoder.json.gz"),
+           {16, 64, 64},
+           4},
           {"flux2-decode-3-images", Shipped("AutoencoderKLFlux2-flux.2.json.gz"), {128, 32, 32}, 3},
           {"ltx-decode-2-videos-of-33",
            Shipped("AutoencoderKLLTXVideo-ltx-video-0.9.1.json.gz"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file: header, slots, constants and nodes as JSON (docs/formats/exported_graphs.md)."""
 import base64
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -18,6 +19,7 @@ from export_model.tracing import (ExportError, class_defaults, example_inputs, f
 from export_model.wrapper import INNER, Decoder, Network
 
 FORMAT, VERSION = "oxbow-graph", 1
+VERSION_OF_STATES = 2  # Its decoder has a second graph.
 
 
 def config_hash(config):
@@ -25,42 +27,73 @@ def config_hash(config):
     return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+@dataclasses.dataclass
+class Traced:
+    """One traced graph. `outputs`: {name: Value}."""
+    wrapper: type
+    nodes: list
+    inputs: dict
+    weights: dict
+    constants: list
+    outputs: dict
+
+
+def traced(wrapper, transformer):
+    names = wrapper.output_names(full_config(transformer)) if issubclass(wrapper, Network) else ("v",)
+    program = trace(wrapper, transformer)
+    nodes, outputs, bound = lowered(program, len(names))
+    used = {value for node in nodes for value in node.inputs()} | set(outputs)
+    inputs, weights, constants = sorted_by_kind(program, bound, used)
+    inputs = dict(zip(wrapper.inputs(full_config(transformer)), inputs, strict=True))
+    weights = {name: value for name, value in weights.items() if value in used}
+    return Traced(wrapper, nodes, inputs, weights, constants, dict(zip(names, outputs)))
+
+
+def part_of_file(part, config, transformer):
+    """What differs between the graphs of one file."""
+    outputs = [{"name": name, "slot": value.slot} for name, value in part.outputs.items()]
+    return {
+        "inputs": [input_entry(part.wrapper, config, name, value.slot) for name, value in part.inputs.items()],
+        **({"outputs": outputs} if issubclass(part.wrapper, Network) else {"output": outputs[0]["slot"]}),
+        "blocks": [{"name": name, "first": first, "end": end}
+                   for name, first, end in block_runs(part.nodes, module_lists(transformer))],
+        "nodes": [written(node) for node in part.nodes]}
+
+
 def exported_graph(wrapper, transformer):
     """The whole file as a dict, of a transformer whose parameters may be fake."""
     config, cls = full_config(transformer), transformer_class(wrapper)
     fitting = {key: value for key, value in config.items() if key not in wrapper.notes}
     network, decoder = issubclass(wrapper, Network), issubclass(wrapper, Decoder)
-    program = trace(wrapper, transformer)
-    nodes, outputs, bound = lowered(program, len(wrapper.outputs) if network else 1)
-    used = {value for node in nodes for value in node.inputs()} | set(outputs)
-    inputs, weights, constants = sorted_by_kind(program, bound, used)
-    slots = number_slots([*inputs.values(), *(v for v in weights.values() if v in used), *(v for v, _ in constants)], nodes, used)
+    parts = [traced(kind, transformer) for kind in (wrapper, wrapper.following if decoder else None) if kind]
+    weights, slots = {}, 0  # A weight has one slot in all parts.
+    for part in parts:
+        slots = number_slots(part, weights, slots)
+    first, *following = (part_of_file(part, config, transformer) for part in parts)
+    nodes = [node for part in parts for node in part.nodes]
+    constants = [constant for part in parts for constant in part.constants]
     return {
-        "format": FORMAT, "version": VERSION, "class": cls.__name__, "config_hash": config_hash(fitting),
-        "torch": torch.__version__.split("+")[0],
+        "format": FORMAT, "version": VERSION_OF_STATES if following else VERSION, "class": cls.__name__,
+        "config_hash": config_hash(fitting), "torch": torch.__version__.split("+")[0],
         **({"transformers": transformers.__version__} if network and not decoder else {"diffusers": diffusers.__version__}),
         "config": fitting, "defaults": plain(class_defaults(cls) | (cls.nested_defaults() if hasattr(cls, "nested_defaults") else {})),
         **({} if network else {"latent": wrapper.latent_size(config) | ({"guidance_norm": True} if wrapper.guidance_norm else {})}),
         **({"decoder": wrapper.decoder(transformer)} if decoder else {}),
         "operators": sorted({node.name for node in nodes}),
-        "inputs": [input_entry(wrapper, config, name, value.slot) for name, value in inputs.items()],
+        "inputs": first.pop("inputs"),
         "symbols": {name: symbol.header() for name, symbol in wrapper.symbols(config).items()},
         "slots": slots,
         "parameters": parameters(wrapper, transformer, weights, nodes),
         "constants": [constant(f"c{index}", value.slot, tensor) for index, (value, tensor) in enumerate(constants)],
-        **({"outputs": [{"name": name, "slot": value.slot} for name, value in zip(wrapper.outputs, outputs)]} if network
-           else {"output": outputs[0].slot}),
-        "blocks": [{"name": name, "first": first, "end": end}
-                   for name, first, end in block_runs(nodes, module_lists(transformer))],
-        "nodes": [written(node) for node in nodes]}
+        **first, **({"next": following[0]} if following else {})}
 
 
 def sorted_by_kind(program, bound, used):
-    """({input: Value}, {parameter or persistent buffer: Value}, [(Value, constant)]) of a program's bound values."""
-    inputs, weights, constants = {}, {}, []
+    """([input], {parameter or persistent buffer: Value}, [(Value, constant)]) of a program's bound values."""
+    inputs, weights, constants = [], {}, []
     for spec, value in bound:
         if spec.kind == InputKind.USER_INPUT:
-            inputs[spec.arg.name] = value
+            inputs.append(value)
         elif spec.kind == InputKind.PARAMETER or spec.kind == InputKind.BUFFER and spec.persistent:
             weights[spec.target.removeprefix(INNER + ".")] = value
         elif value in used:
@@ -83,7 +116,7 @@ def module_lists(transformer):
 
 def parameters(wrapper, transformer, weights, nodes):
     """Every tensor of a checkpoint; those that the graph does not read have no slot."""
-    elsewhere = {value for node in nodes for key, argument in node.args.items()
+    elsewhere = {value.slot for node in nodes for key, argument in node.args.items()
                  if not (node.op == "aten::linear" and key == "weight") for value in values_in(argument)}
     linears = {f"{name}.weight" for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)}
     kept = set(getattr(transformer, "_keep_in_fp32_modules", None) or ())
@@ -93,7 +126,7 @@ def parameters(wrapper, transformer, weights, nodes):
         entry = {"name": wrapper.published_name(name), "slot": value.slot if value else None, "shape": list(tensor.shape)}
         if not isinstance(tensor, torch.nn.Parameter):
             entry["buffer"] = True
-        if name in linears and value not in elsewhere:
+        if name in linears and not (value and value.slot in elsewhere):
             entry["linear"] = True
         if kept.intersection(name.split(".")):  # As diffusers compares them.
             entry["float32"] = True
@@ -101,15 +134,20 @@ def parameters(wrapper, transformer, weights, nodes):
     return entries
 
 
-def number_slots(bound, nodes, used):
-    """Numbers bound values, then results in the order of writing. An element of a list that nothing reads has none.
+def number_slots(part, weights, slot):
+    """Numbers bound values from `slot` on, then results in the order of writing, and returns the next number.
 
-    Returns how many there are.
+    `weights` ({name: Value}) have theirs, and get what is new. An element of a list that nothing reads has none.
     """
-    slot = 0
-    for value in bound:
+    used = {value for node in part.nodes for value in node.inputs()} | set(part.outputs.values())
+    fresh = {name: value for name, value in part.weights.items() if name not in weights}
+    for name, value in part.weights.items():
+        if name not in fresh:
+            value.slot = weights[name].slot
+    for value in [*part.inputs.values(), *fresh.values(), *(value for value, _ in part.constants)]:
         value.slot, slot = slot, slot + 1
-    for node in nodes:
+    weights.update(fresh)
+    for node in part.nodes:
         for value in node.outputs():
             if value in used or not isinstance(node.out, list):
                 value.slot, slot = slot, slot + 1

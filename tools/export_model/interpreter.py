@@ -45,7 +45,10 @@ def call(node, slots):
 
 
 def run(graph, tensors, inputs):
-    """The graph's velocity, or its outputs in order, for `tensors` by parameter name and `inputs` by name."""
+    """The graph's velocity, or its outputs in order, for `tensors` by parameter name and `inputs` by name.
+
+    Of a graph with `next` these are the first latent frame's.
+    """
     slots = [None] * graph["slots"]
     for entry in graph["inputs"]:
         slots[entry["slot"]] = inputs[entry["name"]]
@@ -63,3 +66,17 @@ def run(graph, tensors, inputs):
     if "outputs" in graph:
         return tuple(slots[entry["slot"]] for entry in graph["outputs"])
     return slots[graph["output"]]
+
+
+def decoded(graph, tensors, latents):
+    """A decoder's pixels. With `next` its states go from one latent frame to the next."""
+    if "next" not in graph:
+        return run(graph, tensors, {"latents": latents})[0]
+    frames = (latents.unsqueeze(2) if latents.dim() == 4 else latents).split(1, dim=2)
+    part, states, pixels = graph, {}, []
+    for latent in frames:
+        made, *kept = run(part, tensors, {"latents": latent} | states)
+        pixels.append(made)
+        states = dict(zip((entry["name"] for entry in part["outputs"][1:]), kept))
+        part = graph | graph["next"]
+    return torch.cat(pixels, dim=2).squeeze(2) if latents.dim() == 4 else torch.cat(pixels, dim=2)

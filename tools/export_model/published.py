@@ -74,6 +74,8 @@ PUBLISHED = {
     "flux.1": ("AutoencoderKL", KL | dict(scaling_factor=0.3611, shift_factor=0.1159)),
     "flux.2": ("AutoencoderKLFlux2", {}),
     "flux.2-small-decoder": ("AutoencoderKLFlux2", dict(decoder_block_out_channels=[96, 192, 384, 384])),
+    "wan2.1-decoder": ("AutoencoderKLWan", {}),
+    "qwen-image-decoder": ("AutoencoderKLQwenImage", {}),
     "hunyuan-video-decoder": ("AutoencoderKLHunyuanVideo", {}),
     "ltx-video-0.9.0": ("AutoencoderKLLTXVideo", {}),
     "ltx-video-0.9.1": ("AutoencoderKLLTXVideo", LTX_DECODER | dict(

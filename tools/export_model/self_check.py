@@ -4,13 +4,14 @@
 import torch
 
 from export_model.graph_file import exported_graph
-from export_model.interpreter import run
+from export_model.interpreter import decoded, run
 from export_model.tracing import ExportError, example_inputs, full_config, make_transformer, shapes_at
-from export_model.wrapper import Network
+from export_model.wrapper import Decoder, Network
 
 VELOCITY_MAX, GRADIENT_MAX = 1e-5, 1e-4  # Relative to the largest velocity, and to the gradient's norm.
 NORM_LEAST = 1e-5  # Smaller gradients, relative to the largest, are rounding: a key's bias has none.
 SHAPES = 4
+CLIPS = ((2, 1, 2, 3), (1, 2, 3, 1), (2, 5, 1, 2))  # Rows, latent frames, height and width.
 
 
 def randomised(transformer, seed):
@@ -68,12 +69,24 @@ def network_error(found, expected):
     return max(velocity_error(t, e) for t, e in zip(found, expected))
 
 
+def clip_errors(wrapper, graph, vae, seed):
+    """Of clips that are decoded frame by frame, against the module that takes them whole."""
+    errors, tensors = [], vae.state_dict()
+    for index, (rows, frames, height, width) in enumerate(CLIPS):
+        generator = torch.Generator().manual_seed(seed + index)
+        latents = torch.randn(rows, wrapper.inputs(vae.config)["latents"][1], frames, height, width, generator=generator)
+        with torch.no_grad():
+            errors.append(network_error([decoded(graph, tensors, latents)], [wrapper.whole(vae, latents)]))
+    return errors
+
+
 def check_network(wrapper, name, config, seed=0):
     """As check_graph, of a network that runs forward alone."""
     graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
     module = randomised(make_transformer(wrapper, config), seed)
     tensors = {wrapper.published_name(key): value for key, value in module.state_dict().items()}
-    errors = []
+    clips = issubclass(wrapper, Decoder) and wrapper.following
+    errors = clip_errors(wrapper, graph, module, seed) if clips else []
     for index in range(1, 1 + SHAPES):
         inputs = example_inputs(wrapper, shapes_at(wrapper, full_config(module), index), seed + index)
         with torch.no_grad():

@@ -10,7 +10,10 @@ from torch._dynamo.exc import UserError
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from export_model.wrapper import OTHER_UNITS, UNITS
+from export_model.wrapper import OTHER_UNITS, UNITS, sized
+
+
+STATES = "states"  # The argument of a later frame's wrapper that holds all states by name.
 
 
 class ExportError(Exception):
@@ -84,7 +87,7 @@ def full_config(transformer):
 def shapes_at(wrapper, config, index):
     """Input shapes for the trace (index 0) and for checks (1 to 4)."""
     sizes = {name: symbol.size(UNITS.get(name, OTHER_UNITS)[index]) for name, symbol in wrapper.symbols(config).items()}
-    return {name: [sizes.get(size, size) for size in shape] for name, shape in wrapper.inputs(config).items()}
+    return {name: sized(shape, sizes) for name, shape in wrapper.inputs(config).items()}
 
 
 def example_inputs(wrapper, shapes, seed):
@@ -95,13 +98,15 @@ def example_inputs(wrapper, shapes, seed):
 def trace(wrapper, transformer):
     """The ExportedProgram of a wrapped transformer, with every symbol of the wrapper free."""
     config = full_config(transformer)
-    taken = list(inspect.signature(wrapper.forward).parameters)[1:]
-    named = list(wrapper.inputs(config))
-    if named != taken[:len(named)]:
+    taken, named = list(inspect.signature(wrapper.forward).parameters)[1:], list(wrapper.inputs(config))
+    states = named[1:] if taken == ["latents", STATES] else []
+    if not states and named != taken[:len(named)]:
         raise ExportError(f"{wrapper.__name__}: inputs() names {named}, forward() takes {taken}, in this order")
     inputs = example_inputs(wrapper, shapes_at(wrapper, config, 0), seed=0)
     free = {name: {dim: torch.export.Dim.DYNAMIC for dim, size in enumerate(shape) if isinstance(size, str)}
             for name, shape in wrapper.inputs(config).items()}
+    if states:
+        free, inputs = ({"latents": of["latents"], STATES: {name: of[name] for name in states}} for of in (free, inputs))
     with wrapper.traceable(transformer):
         try:
             return torch.export.export(wrapper(transformer).eval(), (), inputs, dynamic_shapes=free, strict=False)

@@ -111,6 +111,14 @@ class Wrapper(torch.nn.Module):
         raise NotImplementedError
 
 
+def sized(shape, sizes):
+    """A shape with numbers for symbols and for their multiples: "H", "2H"."""
+    def number(size):
+        symbol = size.lstrip("0123456789") if isinstance(size, str) else None
+        return int(size[:-len(symbol)] or 1) * sizes[symbol] if symbol in sizes else size
+    return [number(size) for size in shape]
+
+
 class Network(Wrapper):
     """Base of networks that are no velocity, such as rewards: tensors in by name, float32 tensors out by name.
 
@@ -120,11 +128,23 @@ class Network(Wrapper):
 
     outputs = ()  # Names, in the order in which forward returns the tensors.
 
+    @classmethod
+    def output_names(cls, config):
+        return cls.outputs
+
 
 class Decoder(Network):
     """Base of decoders: latents as a transformer sees them in, pixels [B, C, H, W] or [B, C, F, H, W] in about [-1, 1] out."""
 
     outputs = ("pixels",)
+    # The wrapper of each latent frame but the first, where they are decoded one after the other: what it takes beside
+    # latents are states, which both return after the pixels under the same names.
+    following = None
+
+    @classmethod
+    def whole(cls, autoencoder, latents):
+        """The pixels of all frames by the module itself, where there is such a wrapper."""
+        raise NotImplementedError
 
     @classmethod
     def symbols(cls, config):

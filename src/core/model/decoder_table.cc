@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/model/autoencoder_kl_wan.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/exported_graph/exported_decoder.h"
 
@@ -8,8 +7,6 @@ namespace oxbow::model {
 // The first row that fits is taken, so the one of any class is the last.
 const std::vector<DecoderRow>& DecoderTable() {
   static const std::vector<DecoderRow> table = {
-      {"AutoencoderKLWan", &ReadAutoencoderKlWan},
-      {"AutoencoderKLQwenImage", &ReadAutoencoderKlWan},
       {"", &exported::ReadExportedDecoder},
   };
   return table;

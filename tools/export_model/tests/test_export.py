@@ -134,6 +134,33 @@ class GraphOfANetwork(unittest.TestCase):
             self_check.check_graph(wrapper, self.name, wrapper.tiny[self.name])
 
 
+# Promise: A decoder that is a graph makes diffusers' pictures.
+class GraphOfAClip(unittest.TestCase):
+    wrapper, name = WRAPPERS["AutoencoderKLWan"], "wan_decoder_still"
+
+    def test_frame_by_frame_it_is_the_module_that_takes_all(self):
+        self.assertIn("ok  wan_decoder_still", self_check.check_graph(self.wrapper, self.name, self.wrapper.tiny[self.name]))
+
+    def test_a_graph_that_forgets_is_found(self):
+        forgetful = lambda graph, tensors, z: torch.cat([run(graph, tensors, {"latents": frame})[0] for frame in z.split(1, 2)], 2)
+        with mock.patch.object(self_check, "decoded", forgetful), self.assertRaisesRegex(ExportError, "outputs differ by"):
+            self_check.check_graph(self.wrapper, self.name, self.wrapper.tiny[self.name])
+
+    def test_states_are_inputs_and_outputs_of_the_next_frames(self):
+        graph = exported_graph(self.wrapper, make_transformer(self.wrapper, self.wrapper.tiny[self.name], fake=True))
+        states = [entry["name"] for entry in graph["next"]["inputs"]][1:]
+        self.assertEqual((graph["version"], len(states)), (2, 1 + 4 + 2 * 4 + 1))
+        for part in (graph, graph["next"]):
+            self.assertEqual([entry["name"] for entry in part["outputs"]], ["pixels", *states])
+        self.assertEqual(graph["next"]["inputs"][-1]["shape"], ["B", 4, 2, "2H", "2W"])
+        self.assertFalse({entry["slot"] for entry in graph["inputs"]} & {entry["slot"] for entry in graph["next"]["inputs"]})
+
+    def test_factors_that_are_not_the_levels_are_refused(self):
+        vae = make_transformer(self.wrapper, self.wrapper.tiny[self.name] | {"scale_factor_temporal": 4}, fake=True)
+        with self.assertRaisesRegex(ExportError, "scale_factor_temporal is 4, the levels make 1"):
+            self.wrapper.decoder(vae)
+
+
 # Promise: An exported graph is its pipeline's velocity.
 class Refusals(unittest.TestCase):
     def refused(self, pattern, function, *args):

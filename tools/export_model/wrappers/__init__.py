@@ -14,13 +14,14 @@ from export_model.wrappers.qwen_image import QwenImage
 from export_model.wrappers.sd3 import Sd3
 from export_model.wrappers.text_encoders import T5, ClipText, ClipTextProjected, Umt5
 from export_model.wrappers.wan import Wan
+from export_model.wrappers.wan_decoder import QwenImageDecoder, WanDecoder
 from export_model.wrappers.z_image import ZImage
 
 WRAPPERS = {wrapper.class_name(): wrapper
             for wrapper in (Sd3, Flux, Wan, QwenImage, ZImage, Flux2, HunyuanVideo, Ltx, ImageRewardNetwork,
                             Mask2FormerNetwork, MobileDetector, ServerDetector, MobileRecogniser, ServerRecogniser, KlDecoder,
-                            Flux2Decoder, HunyuanVideoDecoder, LtxDecoder, T5, Umt5, ClipText, ClipTextProjected,
-                            QwenImageReader, ZImageReader, Flux2KleinReader, Flux2Reader)}
+                            Flux2Decoder, HunyuanVideoDecoder, LtxDecoder, WanDecoder, QwenImageDecoder, T5, Umt5, ClipText,
+                            ClipTextProjected, QwenImageReader, ZImageReader, Flux2KleinReader, Flux2Reader)}
 
 # Name -> (class, small config).
 TINY = {name: (class_name, config) for class_name, wrapper in WRAPPERS.items() for name, config in wrapper.tiny.items()}

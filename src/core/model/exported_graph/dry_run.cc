@@ -33,13 +33,7 @@ NamedTensors Weights(const Graph& graph) {
 
 std::vector<at::Tensor> Inputs(const Graph& graph, const SymbolValues& sizes) {
   std::vector<at::Tensor> inputs;
-  for (const GraphInput& input : graph.inputs) {
-    std::vector<int64_t> shape;
-    for (const Dimension& dimension : input.shape) {
-      shape.push_back(dimension.symbol.empty() ? dimension.size : sizes.at(dimension.symbol));
-    }
-    inputs.push_back(Empty(shape));
-  }
+  for (const GraphInput& input : graph.inputs) inputs.push_back(Empty(ShapeOf(input, sizes)));
   return inputs;
 }
 
@@ -102,6 +96,8 @@ class Held {
  public:
   // Memory that no node made, of which they may make views.
   void Ignore(const at::Tensor& given) { ignored_.insert(given.storage().unsafeGetStorageImpl()); }
+  // Memory that counts although no node made it.
+  void Hold(const at::Tensor& given) { Add(given.storage()); }
 
   // After a node that made `outputs`, before what it read last is given back.
   void Watch(const std::vector<Slot>& outputs, const SlotValues& values) {
@@ -109,9 +105,7 @@ class Held {
     for (const Slot slot : outputs) {
       if (slot == kNoSlot || !values[static_cast<size_t>(slot)].isTensor()) continue;
       const c10::Storage& storage = values[static_cast<size_t>(slot)].toTensor().storage();
-      if (ignored_.contains(storage.unsafeGetStorageImpl())) continue;
-      storages_.try_emplace(storage.unsafeGetStorageImpl(),
-                            Memory{storage.getWeakStorageImpl(), storage.nbytes()});
+      if (!ignored_.contains(storage.unsafeGetStorageImpl())) Add(storage);
     }
     uint64_t bytes = 0;
     for (const auto& [address, held] : storages_) bytes += held.bytes;
@@ -125,6 +119,11 @@ class Held {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // Keeps the address from being used again.
     uint64_t bytes;
   };
+
+  void Add(const c10::Storage& storage) {
+    storages_.try_emplace(storage.unsafeGetStorageImpl(),
+                          Memory{storage.getWeakStorageImpl(), storage.nbytes()});
+  }
 
   std::set<const c10::StorageImpl*> ignored_;
   std::map<const c10::StorageImpl*, Memory> storages_;
@@ -171,7 +170,8 @@ absl::StatusOr<KeptBytes> Counted(const std::shared_ptr<const Program>& program,
   return ledger.Count();
 }
 
-// The outputs, without values. `held`, unless null, is told of weights and inputs.
+// The outputs, without values. `held`, unless null, is told of weights and inputs; it counts the
+// states of a decoder, which are inputs after the first.
 absl::StatusOr<std::vector<at::Tensor>> RunWithoutGradients(
     const std::shared_ptr<const Program>& program, const SymbolValues& sizes,
     const Interpreter::Watch& watch, Held* held) {
@@ -179,14 +179,16 @@ absl::StatusOr<std::vector<at::Tensor>> RunWithoutGradients(
   return Guarded([&]() -> absl::StatusOr<std::vector<at::Tensor>> {
     const Graph& graph = program->graph;
     const NamedTensors weights = Weights(graph);
-    const std::vector<at::Tensor> inputs = Inputs(graph, sizes);
+    std::vector<at::Tensor> inputs = Inputs(graph, sizes);
     if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
+    for (size_t i = 0; held != nullptr && i < inputs.size(); ++i) {
+      graph.decoder&& i > 0 ? held->Hold(inputs[i]) : held->Ignore(inputs[i]);
+    }
     if (held != nullptr) {
       for (const auto& [name, weight] : weights) held->Ignore(weight);
-      for (const at::Tensor& input : inputs) held->Ignore(input);
     }
     const Interpreter interpreter(program, weights, PlainLinears(graph, weights), Nowhere(), {});
-    return interpreter.Run(inputs, watch);
+    return interpreter.Run(std::move(inputs), watch);
   });
 }
 
@@ -207,6 +209,15 @@ absl::StatusOr<uint64_t> PeakBytes(const std::shared_ptr<const Program>& program
   const auto outputs = RunWithoutGradients(program, sizes, watch, &held);
   if (!outputs.ok()) return outputs.status();
   return held.peak();
+}
+
+std::vector<int64_t> ShapeOf(const GraphInput& input, const SymbolValues& sizes) {
+  std::vector<int64_t> shape;
+  for (const Dimension& dimension : input.shape) {
+    const bool number = dimension.symbol.empty();
+    shape.push_back(number ? dimension.size : sizes.at(dimension.symbol) * dimension.times);
+  }
+  return shape;
 }
 
 absl::StatusOr<std::vector<std::vector<int64_t>>> OutputShapes(

@@ -27,10 +27,12 @@ absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
                                  const SymbolValues& sizes);
 
 // Bytes in float32 that a run without gradients holds at most, beside weights and inputs: of the
-// values of nodes. Memory that an operator takes inside itself is not seen. Statuses are those of
+// values of nodes, and of a decoder's states. Memory that an operator takes inside itself is not seen. Statuses are those of
 // DryRun.
 absl::StatusOr<uint64_t> PeakBytes(const std::shared_ptr<const Program>& program,
                                    const SymbolValues& sizes);
+
+std::vector<int64_t> ShapeOf(const GraphInput& input, const SymbolValues& sizes);
 
 // The shapes of the outputs at these sizes. Statuses are those of DryRun.
 absl::StatusOr<std::vector<std::vector<int64_t>>> OutputShapes(

@@ -5,6 +5,9 @@
 // A graph may take a few latent frames alone. Then a longer video is cut along time, as diffusers
 // cuts it: tiles of n + 1 latent frames begin s apart, each but the first gives up its first frame,
 // and the first (n - s) time frames of a tile fade over from the last ones of the tile before.
+//
+// Or it takes one latent frame after another, and hands states to the next (Graph::next). Then
+// memory is that of a few frames, whatever the length.
 #pragma once
 
 #include <ATen/core/Tensor.h>

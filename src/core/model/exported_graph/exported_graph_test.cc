@@ -350,7 +350,7 @@ INSTANTIATE_TEST_SUITE_P(
     ExportedGraph, BadGraphTest,
     ::testing::Values(
         BadGraph{"/format", R"("onnx")", "format: not oxbow-graph"},
-        BadGraph{"/version", "2", "version: only version 1 is known: 2"},
+        BadGraph{"/version", "2", "version: only version 1, and 2 of a graph"},
         BadGraph{"/slots", "30", "output: not a whole number from 0 to 29"},
         BadGraph{"/output", "40", "output: not a whole number"},
         BadGraph{"/output", "9", "output: not a tensor"},

@@ -159,11 +159,11 @@ absl::Status CheckInputs(const Graph& graph, const std::vector<at::Tensor>& inpu
       const Dimension& dimension = input.shape[d];
       int64_t expected = dimension.size;
       if (!dimension.symbol.empty()) {
-        const auto [known, fresh] = symbols.emplace(dimension.symbol, size);
-        expected = known->second;
+        const auto [known, fresh] = symbols.emplace(dimension.symbol, size / dimension.times);
+        expected = known->second * dimension.times;
         if (fresh) {
           OXBOW_RETURN_IF_ERROR(
-              CheckRange(dimension.symbol, graph.symbols.at(dimension.symbol), size));
+              CheckRange(dimension.symbol, graph.symbols.at(dimension.symbol), known->second));
         }
       }
       if (size != expected) {

@@ -12,6 +12,7 @@ namespace {
 
 constexpr char kFormat[] = "oxbow-graph";
 constexpr int64_t kVersion = 1;
+constexpr int64_t kVersionOfStates = 2;  // Has a graph of next frames.
 constexpr int kDepthMax = 16;
 
 // The writer of each slot: there is no other, and nobody reads the slot before.
@@ -84,9 +85,11 @@ absl::Status ReadHeader(const Field& root, Graph& graph) {
   OXBOW_ASSIGN_OR_RETURN(const Field format, root.At("format"));
   if (format.json() != kFormat) return format.Error(absl::StrCat("not ", kFormat));
   OXBOW_ASSIGN_OR_RETURN(const Field version, root.At("version"));
-  if (version.json() != kVersion) {
-    return version.Error(absl::StrCat("only version ", kVersion, " is known: ",
-                                      version.json().dump().substr(0, Field::kTextMax)));
+  const int64_t expected = root.Find("next") ? kVersionOfStates : kVersion;
+  if (version.json() != expected) {
+    return version.Error(absl::StrCat(
+        "only version ", kVersion, ", and ", kVersionOfStates,
+        " of a graph with `next`, is known: ", version.json().dump().substr(0, Field::kTextMax)));
   }
   OXBOW_ASSIGN_OR_RETURN(const Field class_name, root.At("class"));
   OXBOW_ASSIGN_OR_RETURN(graph.class_name, class_name.Text());
@@ -150,8 +153,10 @@ absl::StatusOr<Graph> ParseGraph(std::string_view json) {
   OXBOW_RETURN_IF_ERROR(ReadNodes(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadBlocks(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadLatent(root, graph));
+  OXBOW_RETURN_IF_ERROR(ReadNextGraph(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadDecoderSection(root, graph));
   OXBOW_RETURN_IF_ERROR(CheckSlots(graph));
+  if (graph.next) OXBOW_RETURN_IF_ERROR(Annotate(CheckSlots(*graph.next), "next"));
   return graph;
 }
 

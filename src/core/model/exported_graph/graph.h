@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,6 +54,8 @@ struct SymbolRange {
 struct Dimension {
   int64_t size = 0;    // Where there is no symbol.
   std::string symbol;  // Empty: `size`.
+  int64_t times = 1;   // The size is so many times the symbol's.
+  bool operator==(const Dimension& other) const = default;
 };
 
 struct GraphInput {
@@ -128,8 +131,12 @@ struct Graph {
   int64_t frames = 0;  // By default, in latents; 0: images.
   bool guidance_norm = false;
   // For an autoencoder's decoder: latents [B, C, H, W] or [B, C, F, H, W] are its only input,
-  // pixels its only output.
+  // pixels its only output, or the first beside states.
   std::optional<GraphDecoder> decoder;
+  // Of a decoder that takes one latent frame after another, [B, C, 1, H, W]: the graph of each but
+  // the first. Its inputs after the latents are the outputs after the pixels, of both graphs, under
+  // the same names. Config, symbols and tensors are those of this graph. Null: there is none.
+  std::shared_ptr<const Graph> next;
 };
 
 inline constexpr size_t kGraphBytesMax = size_t{64} << 20;

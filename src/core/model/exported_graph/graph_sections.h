@@ -23,8 +23,9 @@ absl::Status ReadOutputs(const Field& root, Graph& graph);
 absl::Status ReadParameters(const Field& root, Graph& graph);
 absl::Status ReadConstants(const Field& root, Graph& graph);
 
-// graph_decoder.cc. After the inputs and outputs.
-absl::Status ReadDecoderSection(const Field& root, Graph& graph);
+// graph_decoder.cc. After all other sections.
+absl::Status ReadNextGraph(const Field& root, Graph& graph);
+absl::Status ReadDecoderSection(const Field& root, Graph& graph);  // After the next graph.
 
 // graph_nodes.cc
 absl::Status ReadNodes(const Field& root, Graph& graph);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/model/exported_graph/graph_sections.h"
@@ -15,11 +16,12 @@
 namespace oxbow::model::exported {
 namespace {
 
-// The largest numbers of tensors, inputs, outputs and symbols.
+// The largest numbers of tensors, inputs, outputs and symbols, and multiple of a symbol.
 constexpr size_t kTensorsMax = 1 << 17;
-constexpr size_t kInputsMax = 16;
-constexpr size_t kGraphOutputsMax = 16;
+constexpr size_t kInputsMax = 1024;
+constexpr size_t kGraphOutputsMax = 1024;
 constexpr size_t kSymbolsMax = 16;
+constexpr int64_t kTimesMax = 1 << 12;
 
 struct NamedType {
   std::string_view name;
@@ -64,8 +66,14 @@ absl::StatusOr<Dimension> DimensionFrom(const Field& field, const Graph& graph) 
     return Dimension{.size = size};
   }
   OXBOW_ASSIGN_OR_RETURN(std::string symbol, field.Text());
+  int64_t times = 1;  // "2H"
+  if (const size_t digits = symbol.find_first_not_of("0123456789"); digits != 0) {
+    const bool number = absl::SimpleAtoi(symbol.substr(0, digits), &times);
+    if (!number || times < 1 || times > kTimesMax) return field.Error("no size: " + symbol);
+    symbol.erase(0, digits);
+  }
   if (!graph.symbols.contains(symbol)) return field.Error("no such symbol: " + symbol);
-  return Dimension{.symbol = std::move(symbol)};
+  return Dimension{.symbol = std::move(symbol), .times = times};
 }
 
 // The model's own scale of guidance, where one is written.
@@ -98,7 +106,7 @@ absl::StatusOr<GraphInput> InputFrom(const Field& field, const Graph& graph) {
     OXBOW_ASSIGN_OR_RETURN(Dimension dimension, DimensionFrom(shape.Element(i), graph));
     input.shape.push_back(std::move(dimension));
   }
-  if (input.shape.empty() || input.shape[0].symbol != "B") {
+  if (input.shape.empty() || input.shape[0].symbol != "B" || input.shape[0].times != 1) {
     return shape.Error("an input's first dimension is not the rows, B");
   }
   OXBOW_RETURN_IF_ERROR(ReadScale(field, input));
@@ -110,7 +118,7 @@ absl::Status CheckGraphLatents(const Field& inputs, const Graph& graph) {
   const auto symbols = [](const GraphInput& input) {
     std::string all;
     for (const Dimension& dimension : input.shape) {
-      all += dimension.symbol.empty() ? "." : dimension.symbol;
+      all += dimension.symbol.empty() || dimension.times != 1 ? "." : dimension.symbol;
     }
     return all;
   };

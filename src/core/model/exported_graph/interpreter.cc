@@ -281,16 +281,16 @@ void Interpreter::Fold(const SymbolValues& symbols, SlotValues& values) const {
   }
 }
 
-std::vector<at::Tensor> Interpreter::Run(const std::vector<at::Tensor>& inputs,
-                                         const Watch& watch) const {
+std::vector<at::Tensor> Interpreter::Run(std::vector<at::Tensor> inputs, const Watch& watch) const {
   SlotValues values(program_->graph.slots);
   SymbolValues symbols;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const GraphInput& input = program_->graph.inputs[i];
-    values[Index(input.slot)] = inputs[i];
     for (size_t d = 0; d < input.shape.size(); ++d) {
-      symbols[input.shape[d].symbol] = inputs[i].size(static_cast<int64_t>(d));
+      const Dimension& dimension = input.shape[d];
+      symbols[dimension.symbol] = inputs[i].size(static_cast<int64_t>(d)) / dimension.times;
     }
+    values[Index(input.slot)] = std::move(inputs[i]);
   }
   const AutocastScope autocast(device_.type(), execution_.compute);
   Fold(symbols, values);

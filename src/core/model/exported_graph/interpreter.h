@@ -30,10 +30,10 @@ class Interpreter {
 
   // The outputs in the graph's order, of the inputs in theirs, on the device. Throws c10::Error,
   // which names the node, where an operator throws.
-  // `watch`, unless null, sees all values after every node outside recomputed blocks.
+  // An input that is handed over is given back after the last node that reads it. `watch`, unless
+  // null, sees all values after every node outside recomputed blocks.
   using Watch = std::function<void(size_t node, const SlotValues& values)>;
-  std::vector<at::Tensor> Run(const std::vector<at::Tensor>& inputs,
-                              const Watch& watch = nullptr) const;
+  std::vector<at::Tensor> Run(std::vector<at::Tensor> inputs, const Watch& watch = nullptr) const;
 
  private:
   // A linear layer, in place of its node's call.

@@ -100,6 +100,7 @@ constexpr std::string_view kAllowed[] = {
     "le.Tensor",
     "leaky_relu",
     "lift_fresh_copy",
+    "linalg_vector_norm",
     "linear",
     "linspace",
     "log",

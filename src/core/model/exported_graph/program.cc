@@ -107,6 +107,10 @@ void FindLives(Program& program) {
       program.last[read[slot]].push_back(static_cast<Slot>(slot));
     }
   }
+  for (const GraphInput& input : graph.inputs) {
+    if (read[Index(input.slot)] != kNever)
+      program.last[read[Index(input.slot)]].push_back(input.slot);
+  }
   std::set<Slot> weights;  // They lie in the steps themselves.
   for (const GraphParameter& parameter : graph.parameters) weights.insert(parameter.slot);
   for (const GraphConstant& constant : graph.constants) weights.insert(constant.slot);

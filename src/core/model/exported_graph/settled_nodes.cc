@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -133,6 +134,23 @@ absl::StatusOr<Graph> SettleNodes(Graph graph, NamedTensors& weights) {
     graph.constants.push_back({.slot = early.outputs[i].slot, .tensor = std::move(values[i])});
   }
   DropUnread(graph, weights);
+  return graph;
+}
+
+Graph WithOutputs(Graph graph, size_t count) {
+  graph.outputs.resize(count);
+  graph.blocks.clear();
+  std::set<Slot> read;
+  for (const GraphOutput& output : graph.outputs) read.insert(output.slot);
+  std::vector<GraphNode> kept;
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    const bool needed =
+        std::ranges::any_of(node->outputs, [&](Slot s) { return read.contains(s); });
+    if (!needed && !WritesInPlace(*node)) continue;
+    for (const Slot slot : ReadsOf(*node)) read.insert(slot);
+    kept.push_back(std::move(*node));
+  }
+  graph.nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
   return graph;
 }
 

@@ -14,6 +14,10 @@ namespace oxbow::model::exported {
 // compile, and if an operator fails, naming the node.
 absl::StatusOr<Graph> SettleNodes(Graph graph, NamedTensors& weights);
 
+// For a network that never trains: the graph with its first outputs alone, without nodes that only
+// the others need.
+Graph WithOutputs(Graph graph, size_t count);
+
 // For a network that never trains: the graph with relu and silu in place where their input was made
 // by a node that hands out memory of its own (a product, a sum or a norm), and nobody else reads
 // that input; and without divisions of a layer's result, or of a sum with one, by 1.
