@@ -28,60 +28,44 @@
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "core/rl/adamw.h"
+#include "tests/testing/graph_architecture.h"
 
 namespace oxbow {
 namespace {
 
+using ArchitecturePtr = std::shared_ptr<const model::Architecture>;
+
+const std::vector<std::string> kTargets = {"attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj",
+                                           "attn.to_add_out", "attn.to_q",       "attn.to_k",
+                                           "attn.to_v",       "attn.to_out.0"};
+
 struct Flags {
-  std::string device = "cpu", compute = "f32";
-  int64_t rows = 8, pixels = 512, prompt_tokens = 205, layers = 24, rank = 32;
+  std::string device = "cpu", compute = "f32", graph = testing::kSd35MediumGraph;
+  int64_t rows = 8, pixels = 512, prompt_tokens = 205, rank = 32;
   int repeat = 3, threads = 1;
   bool recompute = false;
   double peak_tflops = 0;
   size_t profile = 0;  // Kernels to print.
 };
 
-model::Sd3Params Params(int64_t layers) {
-  model::Sd3Params params{.sample_size = 128,
-                          .patch_size = 2,
-                          .in_channels = 16,
-                          .num_layers = layers,
-                          .attention_head_dim = 64,
-                          .num_attention_heads = 24,
-                          .joint_attention_dim = 4096,
-                          .caption_projection_dim = 1536,
-                          .pooled_projection_dim = 2048,
-                          .out_channels = 16,
-                          .pos_embed_max_size = 384,
-                          .qk_rms_norm = true};
-  for (int64_t i = 0; i < std::min<int64_t>(layers, 13); ++i) {
-    params.dual_attention_layers.push_back(i);
-  }
-  return params;
-}
-
 // `graphs`: as a worker has it that replays forward passes; null: as a learner has it.
-std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const model::Sd3Params& params,
+std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const ArchitecturePtr& network,
                                             at::Device device,
                                             std::shared_ptr<model::GraphRecorder> graphs) {
   model::Policy::Options options{
-      .architecture = model::MakeSd3Architecture(params),
+      .architecture = network,
       .trained = model::Trained::kLora,
       .lora = {.rank = flags.rank,
                .alpha = 2.0 * static_cast<double>(flags.rank),
-               .targets = {"attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj",
-                           "attn.to_add_out", "attn.to_q", "attn.to_k", "attn.to_v",
-                           "attn.to_out.0"}},
+               .targets = kTargets},
       .with_ema = false,
       .trainable = graphs == nullptr,
       .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
       .device = device,
       .checkpoint_activations = flags.recompute,
       .graphs = graphs};
-  if (flags.layers == 1) options.lora.targets = {"attn.to_q", "attn.to_k", "attn.to_v"};
-  for (const auto& [name, shape] : model::Sd3Shapes(params)) {
+  for (const auto& [name, shape] : network->shapes()) {
     options.base[name] =
         at::randn(shape, at::TensorOptions(device).dtype(options.compute)).mul_(0.02);
   }
@@ -91,21 +75,22 @@ std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const model::Sd3
 }
 
 // For one row's forward pass: every weight meets the tokens of its stream once, or one condition.
-double ForwardFlops(const model::Sd3Params& params, const Flags& flags) {
+double ForwardFlops(const model::Architecture& network, const Flags& flags) {
   const auto image = static_cast<double>((flags.pixels / 16) * (flags.pixels / 16));
   const auto prompt = static_cast<double>(flags.prompt_tokens);
   double flops = 0;
-  for (const auto& [module, widths] : model::Sd3Linears(params)) {
+  for (const auto& [module, widths] : network.linears()) {
     const bool condition = module.find("norm") != std::string::npos ||
                            module.find("time_text_embed") != std::string::npos;
     const bool of_prompt =
         module.find("add_") != std::string::npos || module.find("context") != std::string::npos;
     const double tokens = condition ? 1 : of_prompt ? prompt : image;
     flops += 2.0 * static_cast<double>(widths.first * widths.second) * tokens;
+    double attended = 0;
+    if (module.ends_with("attn.to_k")) attended = image + prompt;
+    if (module.ends_with("attn2.to_k")) attended = image;
+    flops += 4 * static_cast<double>(widths.second) * attended * attended;
   }
-  const auto width = static_cast<double>(params.width());
-  flops += 4 * width * static_cast<double>(params.num_layers) * (image + prompt) * (image + prompt);
-  flops += 4 * width * static_cast<double>(params.dual_attention_layers.size()) * image * image;
   return flops;
 }
 
@@ -186,24 +171,24 @@ double ForwardMilliseconds(const Flags& flags, const model::Policy& policy, cons
   });
 }
 
-void PrintMemory(const char* what, const Flags& flags, const model::Sd3Params& params,
+void PrintMemory(const char* what, const Flags& flags, const model::Architecture& network,
                  at::Device device) {
   const model::Execution execution{.compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
                                    .checkpoint_activations = flags.recompute};
   const int64_t side = flags.pixels / 8;
   const auto activations = static_cast<double>(
-      model::Sd3ActivationBytes(params, execution,
-                                {.rows = flags.rows,
-                                 .on_cpu = device.is_cpu(),
-                                 .latent_shape = {params.in_channels, side, side},
-                                 .prompt_tokens = flags.prompt_tokens}));
+      network.ActivationBytes(execution, {.rows = flags.rows,
+                                          .on_cpu = device.is_cpu(),
+                                          .adapters = kTargets,
+                                          .latent_shape = {16, side, side},
+                                          .prompt_tokens = flags.prompt_tokens}));
   std::printf("%-16s %8.0f MiB at most, activations at most %.0f MiB of it\n", what,
               PeakMegabytes(device), activations / (1 << 20));
 }
 
-void RunLearner(const Flags& flags, const model::Sd3Params& params, const Inputs& in, double flops,
+void RunLearner(const Flags& flags, const ArchitecturePtr& network, const Inputs& in, double flops,
                 at::Device device) {
-  const auto policy = RandomPolicy(flags, params, device, nullptr);
+  const auto policy = RandomPolicy(flags, network, device, nullptr);
   Print("forward", ForwardMilliseconds(flags, *policy, in, device), flops, flags);
   PrintKernels(flags, [&] {
     const at::NoGradGuard no_grad;
@@ -220,11 +205,11 @@ void RunLearner(const Flags& flags, const model::Sd3Params& params, const Inputs
   Print("training step", MedianMilliseconds(flags.repeat, device, step),
         flops * (flags.recompute ? 3 : 2), flags);
   PrintKernels(flags, step);
-  PrintMemory("training memory", flags, params, device);
+  PrintMemory("training memory", flags, *network, device);
 }
 
 // With weights of its own, so that the first policy's are gone.
-void RunGraphs(const Flags& flags, const model::Sd3Params& params, const Inputs& in, double flops,
+void RunGraphs(const Flags& flags, const ArchitecturePtr& network, const Inputs& in, double flops,
                at::Device device) {
   const absl::Status possible = model::CheckGraphs(device);
   if (!possible.ok()) {
@@ -234,7 +219,7 @@ void RunGraphs(const Flags& flags, const model::Sd3Params& params, const Inputs&
   auto* const allocator = c10::getDeviceAllocator(at::kCUDA);
   allocator->emptyCache();
   allocator->resetPeakStats(device.index());
-  const auto policy = RandomPolicy(flags, params, device, model::MakeCudaGraphRecorder(device));
+  const auto policy = RandomPolicy(flags, network, device, model::MakeCudaGraphRecorder(device));
   // A sampler's latents are on the GPU.
   const Inputs there{.x = in.x.to(device), .sigma = in.sigma.to(device), .prompts = in.prompts};
   Print("forward, graph", ForwardMilliseconds(flags, *policy, there, device), flops, flags);
@@ -245,12 +230,12 @@ absl::Status Run(const Flags& flags) {
   at::set_num_threads(flags.threads);
   at::manual_seed(1);
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, model::DeviceNamed(flags.device));
-  const model::Sd3Params params = Params(flags.layers);
+  const ArchitecturePtr network = testing::GraphArchitecture(flags.graph);
   const Inputs in = RandomInputs(flags, device);
-  const double flops = ForwardFlops(params, flags) * static_cast<double>(flags.rows);
-  std::printf("%ld blocks, %ld rows of %ld px, %ld prompt tokens, %s on %s, %.1f TFLOP a forward\n",
-              flags.layers, flags.rows, flags.pixels, flags.prompt_tokens, flags.compute.c_str(),
-              flags.device.c_str(), flops / 1e12);
+  const double flops = ForwardFlops(*network, flags) * static_cast<double>(flags.rows);
+  std::printf("%s: %ld rows of %ld px, %ld prompt tokens, %s on %s, %.1f TFLOP a forward\n",
+              flags.graph.c_str(), flags.rows, flags.pixels, flags.prompt_tokens,
+              flags.compute.c_str(), flags.device.c_str(), flops / 1e12);
   RunLearner(flags, params, in, flops, device);
   RunGraphs(flags, params, in, flops, device);
   return absl::OkStatus();
@@ -269,8 +254,7 @@ int main(int argc, char** argv) {
   app.add_option("--rows", flags.rows)->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--pixels", flags.pixels, "of a side, a multiple of 16")->capture_default_str();
   app.add_option("--prompt-tokens", flags.prompt_tokens)->capture_default_str();
-  app.add_option("--layers", flags.layers, "fewer blocks, for small machines")
-      ->check(CLI::Range(1, 24))
+  app.add_option("--graph", flags.graph, "of fewer blocks, for small machines")
       ->capture_default_str();
   app.add_option("--rank", flags.rank, "of the LoRA")->capture_default_str();
   app.add_option("--repeat", flags.repeat)->check(CLI::Range(1, 1000))->capture_default_str();

@@ -16,9 +16,9 @@
 #include "cli/plan/validate.h"
 #include "config/run_config.h"
 #include "core/model/decoder_architecture.h"
-#include "core/model/sd3.h"
 #include "run/sampling_spec.h"
 #include "services/buffer/replay_client.h"
+#include "tests/testing/graph_architecture.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -46,7 +46,7 @@ run::ModelFacts Facts(uint64_t trained) {
 }
 
 std::shared_ptr<const model::Architecture> Sd35() {
-  return model::MakeSd3Architecture({.num_layers = 24});
+  return testing::GraphArchitecture(testing::kSd35MediumGraph);
 }
 
 uint64_t BytesOf(const std::string& what, const std::vector<MemoryItem>& items) {

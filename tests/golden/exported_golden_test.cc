@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/model/int8_weights.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 
 namespace oxbow::model {
 namespace {
@@ -80,28 +79,6 @@ TEST_P(ExportedGoldenTest, GradientsAreThoseOfDiffusers) {
     for (const auto& [name, expected] : golden.gradients) {
       const at::Tensor gradient = set.Get(name).grad();
       EXPECT_LE(RelativeError(gradient, expected, norm_max, worst_.gradient), kGradientTolerance)
-          << "case " << number << " " << name;
-    }
-  }
-}
-
-TEST_P(ExportedGoldenTest, TheNetworkOfItsOwnIsTheSame) {
-  if (!IsNative(source_.class_name)) return;  // It has no C++ of its own.
-  const auto native = *ReadArchitecture(source_);
-  ASSERT_EQ(native->graph_json(), "") << "the table has the class itself";
-  for (const auto& [number, golden] : cases_) {
-    auto [set, all] = Trainable();
-    auto [native_set, native_all] = Trainable();
-    const at::Tensor v = Velocity(*Network(all), golden);
-    const at::Tensor w = Velocity(**native->Make(native_all, nullptr, {}), golden);
-    EXPECT_LE(Largest(v - w), kVelocityTolerance * Largest(w)) << "case " << number;
-    for (ParameterSet* one : {&set, &native_set}) one->ZeroGrad();
-    (v * golden.direction).sum().backward();
-    (w * golden.direction).sum().backward();
-    const double floor = 1e-6 * Largest(native_set.flat_grad());
-    for (const auto& [name, tensor] : set.tensors()) {
-      const at::Tensor expected = native_set.Get(name).grad();
-      EXPECT_LE(Largest(tensor.grad() - expected), kGradientTolerance * Largest(expected) + floor)
           << "case " << number << " " << name;
     }
   }

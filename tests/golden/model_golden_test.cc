@@ -14,8 +14,8 @@
 #include "core/model/autoencoder_kl.h"
 #include "core/model/clip_text.h"
 #include "core/model/parameters.h"
-#include "core/model/sd3.h"
 #include "gtest/gtest.h"
+#include "tests/testing/graph_architecture.h"
 #include "tests/testing/initial_weights.h"
 
 namespace oxbow::model {
@@ -27,14 +27,12 @@ class Sd3GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Sd3GoldenTest, OutputsAndGradientsAreThoseOfDiffusers) {
   const Golden golden(GetParam());
-  const auto params = ParseSd3Config(golden.config);
-  ASSERT_TRUE(params.ok()) << params.status();
   NamedTensors trained = golden.weights;
-  trained.erase(kSd3PositionTable);
+  trained.erase(kPositionTable);
   ParameterSet set(trained, /*trainable=*/true);
   NamedTensors all = set.tensors();
-  all[kSd3PositionTable] = golden.weights.at(kSd3PositionTable);
-  const auto model = MakeSd3Transformer(*params, all);
+  all[kPositionTable] = golden.weights.at(kPositionTable);
+  const auto model = golden.Network()->Make(all, nullptr, {});
   ASSERT_TRUE(model.ok()) << model.status();
   const at::Tensor v = (*model)->Velocity(
       golden.in.at("x"), golden.in.at("sigma"),
@@ -44,17 +42,13 @@ TEST_P(Sd3GoldenTest, OutputsAndGradientsAreThoseOfDiffusers) {
   ExpectGradients(set, golden.gradients, kBlindGradient);
 }
 
-TEST_P(Sd3GoldenTest, ConfigAndInitialWeightsDescribeTheSameModel) {
+TEST_P(Sd3GoldenTest, GraphAndInitialWeightsDescribeTheSameModel) {
   const Golden golden(GetParam());
-  const auto params = ParseSd3Config(golden.config);
-  ASSERT_TRUE(params.ok()) << params.status();
-  const auto again = ParseSd3Config(Sd3ConfigJson(*params));
-  ASSERT_TRUE(again.ok()) << again.status();
+  const auto network = golden.Network();
   RandomStream random({.seed = 1});
-  const NamedTensors fresh = InitialSd3Weights(*again, random);
-  EXPECT_TRUE(MakeSd3Transformer(*params, fresh).ok());
-  EXPECT_TRUE(
-      at::allclose(fresh.at(kSd3PositionTable), golden.weights.at(kSd3PositionTable), 0, 1e-6));
+  const NamedTensors fresh = InitialWeights(*network, random);
+  EXPECT_TRUE(network->Make(fresh, nullptr, {}).ok());
+  EXPECT_TRUE(at::allclose(fresh.at(kPositionTable), golden.weights.at(kPositionTable), 0, 1e-6));
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, Sd3GoldenTest, ::testing::ValuesIn(GoldenNames("sd3")),
@@ -69,7 +63,9 @@ TEST(PublishedSizesTest, HaveTheTensorsThatDiffusersGivesThem) {
     const Shapes shapes =
         name.ends_with("vae")
             ? AutoencoderKlShapes(ParseAutoencoderKlConfig(config).value(), AutoencoderPart::kWhole)
-            : Sd3Shapes(ParseSd3Config(config).value());
+            : testing::GraphArchitecture(absl::StrCat("models/graphs/SD3Transformer2DModel-", name,
+                                                      ".json.gz"))
+                  ->shapes();
     std::string lines;
     int64_t elements = 0;
     for (const auto& [tensor, shape] : shapes) {

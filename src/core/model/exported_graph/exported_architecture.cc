@@ -11,6 +11,7 @@
 #include "core/model/exported_graph/graph_config.h"
 #include "core/model/exported_graph/program.h"
 #include "core/model/layers.h"
+#include "core/model/lora.h"
 #include "core/model/velocity_model.h"
 
 namespace oxbow::model::exported {
@@ -122,7 +123,11 @@ class ExportedArchitecture final : public Architecture {
   // on twelve networks, of which 7/8 is within the error of the rest.
   uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
     const SymbolValues sizes = SizesOf(size);
-    const auto kept = DryRun(program_, sizes);
+    std::vector<std::string> adapted;
+    if (!size.adapters.empty()) {
+      adapted = MatchLoraTargets(linears(), size.adapters).value_or(std::vector<std::string>());
+    }
+    const auto kept = DryRun(program_, sizes, adapted);
     if (!kept.ok()) return 0;
     uint64_t loss = kImagesOfLoss * static_cast<uint64_t>(sizes.at("B"));
     for (const int64_t side : size.latent_shape) loss *= static_cast<uint64_t>(side);
