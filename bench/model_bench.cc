@@ -6,6 +6,7 @@
 
 #include "benchmark/benchmark.h"
 #include "core/model/parameters.h"
+#include "core/model/velocity_model.h"
 #include "tests/testing/graph_architecture.h"
 #include "tests/testing/initial_weights.h"
 

@@ -17,6 +17,7 @@
 #include "cli/model/trained_part.h"
 #include "config/run_config.h"
 #include "core/model/lora.h"
+#include "core/model/velocity_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/diffusers_directory.h"

@@ -31,8 +31,8 @@ struct Worst {
 // configurations in eight classes equal diffusers' within 1e-5, gradients within 1e-4, adapters
 // PEFT's. Recomputed blocks give the same bits. On a CPU a row has the same bits in batches of 1 to
 // 19 rows and wherever it stands in them, also with the odd widths that the tests draw. Under bf16,
-// what diffusers keeps in float32 stays so. SD3 trains to the losses of its own C++, and an
-// adapter's files mean to diffusers' pipelines and PEFT what they mean here.
+// what diffusers keeps in float32 stays so. An adapter's files mean to diffusers' pipelines and
+// PEFT what they mean here.
 class ExportedGoldenTest : public ExportedGolden {
  protected:
   static void TearDownTestSuite() {

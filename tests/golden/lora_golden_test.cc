@@ -10,6 +10,7 @@
 #include "base/sha256.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
+#include "core/model/velocity_model.h"
 #include "gtest/gtest.h"
 #include "io/lora_file.h"
 #include "io/safetensors.h"

@@ -14,6 +14,7 @@
 #include "core/model/autoencoder_kl.h"
 #include "core/model/clip_text.h"
 #include "core/model/parameters.h"
+#include "core/model/velocity_model.h"
 #include "gtest/gtest.h"
 #include "tests/testing/graph_architecture.h"
 #include "tests/testing/initial_weights.h"

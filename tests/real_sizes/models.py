@@ -105,12 +105,10 @@ def wan():
 
 
 def save(name, directory):
-    """The pipeline in `directory`, with the graph of its transformer where that is no SD3."""
+    """The pipeline in `directory`, with the graph of its transformer."""
     torch.manual_seed(40)
     pipe = {"sd3": sd3, "flux": flux, "wan": wan}[name]()
     pipe.save_pretrained(directory)
-    if name == "sd3":
-        return
     config = json.loads((Path(directory) / "transformer/config.json").read_text())
     wrapper = WRAPPERS[config["_class_name"]]
     graph = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
