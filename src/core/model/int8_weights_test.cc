@@ -44,7 +44,7 @@ TEST(Int8WeightsTest, EachValueIsTheNearestMultipleOfItsRowsScale) {
           largest = std::max(largest, std::abs(weight[row][i].item<double>()));
         }
         const double scale = scales[row][0].item<double>(), least = largest / 127;
-        SCOPED_TRACE(testing::Message() << "seed " << seed << ", row " << row);
+        SCOPED_TRACE(::testing::Message() << "seed " << seed << ", row " << row);
         if (largest == 0) {
           EXPECT_EQ(scale, 1);
         } else {
