@@ -53,18 +53,17 @@ struct Flags {
 std::unique_ptr<model::Policy> RandomPolicy(const Flags& flags, const ArchitecturePtr& network,
                                             at::Device device,
                                             std::shared_ptr<model::GraphRecorder> graphs) {
-  model::Policy::Options options{
-      .architecture = network,
-      .trained = model::Trained::kLora,
-      .lora = {.rank = flags.rank,
-               .alpha = 2.0 * static_cast<double>(flags.rank),
-               .targets = kTargets},
-      .with_ema = false,
-      .trainable = graphs == nullptr,
-      .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
-      .device = device,
-      .checkpoint_activations = flags.recompute,
-      .graphs = graphs};
+  model::Policy::Options options{.architecture = network,
+                                 .trained = model::Trained::kLora,
+                                 .lora = {.rank = flags.rank,
+                                          .alpha = 2.0 * static_cast<double>(flags.rank),
+                                          .targets = kTargets},
+                                 .with_ema = false,
+                                 .trainable = graphs == nullptr,
+                                 .compute = flags.compute == "bf16" ? at::kBFloat16 : at::kFloat,
+                                 .device = device,
+                                 .checkpoint_activations = flags.recompute,
+                                 .graphs = graphs};
   for (const auto& [name, shape] : network->shapes()) {
     options.base[name] =
         at::randn(shape, at::TensorOptions(device).dtype(options.compute)).mul_(0.02);

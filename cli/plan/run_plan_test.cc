@@ -360,12 +360,11 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
   const auto more =
       static_cast<double>(PeakOf(WorkerMemory(at_once, facts)) - PeakOf(WorkerMemory(run, facts)));
   const auto sampling = [&](double of_rows) {
-    return static_cast<double>(
-        facts.architecture->SamplingBytes({.compute = at::kBFloat16},
-                                          {.rows = static_cast<int64_t>(of_rows),
-                                           .on_cpu = false,
-                                           .latent_shape = facts.latent_shape,
-                                           .prompt_tokens = facts.prompt_tokens}));
+    return static_cast<double>(facts.architecture->SamplingBytes(
+        {.compute = at::kBFloat16}, {.rows = static_cast<int64_t>(of_rows),
+                                     .on_cpu = false,
+                                     .latent_shape = facts.latent_shape,
+                                     .prompt_tokens = facts.prompt_tokens}));
   };
   EXPECT_NEAR(more / (sampling(rows) - sampling(8)), 1, 1e-6) << "guided: two rows an image";
   EXPECT_GT(PeakOf(WorkerMemory(run, facts)), uint64_t{9} << 30);

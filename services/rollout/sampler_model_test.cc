@@ -36,8 +36,7 @@ weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
 }
 
 v1::SnapshotManifest::Probe ProbeOf(const model::VelocityModel& model) {
-  const auto shape =
-      weights::ProbeShapeOf(*TinyArchitecture(), kTinyLatent, {});
+  const auto shape = weights::ProbeShapeOf(*TinyArchitecture(), kTinyLatent, {});
   return weights::RunProbe(model, *shape, 17);
 }
 

@@ -59,8 +59,9 @@ TEST(ProbeTest, NaNNeverPasses) {
 
 TEST(ProbeTest, AGuidedModelGetsAsManyTokensAsItsNegativePromptHas) {
   EXPECT_EQ(Shape().tokens, 4);
-  EXPECT_EQ(ProbeShapeOf(*Digits(), {1, 4, 5}, {{model::kPromptTokens, at::zeros({1, 9, 64})}})->tokens,
-            9);
+  EXPECT_EQ(
+      ProbeShapeOf(*Digits(), {1, 4, 5}, {{model::kPromptTokens, at::zeros({1, 9, 64})}})->tokens,
+      9);
 }
 
 TEST(ProbeTest, LatentsOfAnotherArchitectureAreRefused) {

@@ -64,8 +64,8 @@ TEST(PublishedSizesTest, HaveTheTensorsThatDiffusersGivesThem) {
     const Shapes shapes =
         name.ends_with("vae")
             ? AutoencoderKlShapes(ParseAutoencoderKlConfig(config).value(), AutoencoderPart::kWhole)
-            : testing::GraphArchitecture(absl::StrCat("models/graphs/SD3Transformer2DModel-", name,
-                                                      ".json.gz"))
+            : testing::GraphArchitecture(
+                  absl::StrCat("models/graphs/SD3Transformer2DModel-", name, ".json.gz"))
                   ->shapes();
     std::string lines;
     int64_t elements = 0;

@@ -294,8 +294,7 @@ void FakeLearner::Publish() {
   }
   weights::Snapshot snapshot =
       weights::MakeSnapshot({script_.epoch, script_.version, LearnerStep(1)}, frozen, trained);
-  const auto shape =
-      weights::ProbeShapeOf(*TinyArchitecture(), kTinyLatent, {});
+  const auto shape = weights::ProbeShapeOf(*TinyArchitecture(), kTinyLatent, {});
   const std::unique_ptr<model::Policy> probed = TinyPolicy(script_.wrong_probe ? 4 : 3);
   *snapshot.manifest.mutable_probe() = weights::RunProbe(probed->current(), *shape, 17);
   OXBOW_CHECK(weights_->Publish(std::move(snapshot)).ok()) << "publish";

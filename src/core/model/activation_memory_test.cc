@@ -39,9 +39,7 @@ Measured Measure(const std::shared_ptr<const Architecture>& network, const Execu
     prompts[part.name] = at::randn(ShapeOf(part, size.rows, size.prompt_tokens));
   }
   const at::Tensor x = at::randn(shape), sigma = at::rand({size.rows});
-  const auto loss = [&] {
-    return policy->current().Velocity(x, sigma, prompts).square().sum();
-  };
+  const auto loss = [&] { return policy->current().Velocity(x, sigma, prompts).square().sum(); };
   loss().backward();  // What is kept between runs: folded values, gradients.
   const int64_t before = CountingAllocator::Get().alive();
   CountingAllocator::Get().Reset();

@@ -60,7 +60,8 @@ TEST(DeviceTest, ANetworkElsewhereAnswersOnTheCpuWithGradients) {
       .guidance = 2,
       .negative = {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}}};
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q"}};
-  for (const auto& [name, shape] : options.architecture->shapes()) options.base[name] = at::randn(shape) * 0.2;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.2;
   const auto here = *Policy::Create(options);
   options.device = gpu.ok() ? *gpu : at::Device(at::kCPU);
   const auto there = *Policy::Create(options);

@@ -19,7 +19,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-
 // Rows of very different sizes, one of zeros and one of a single value.
 at::Tensor SomeWeight(int64_t seed) {
   at::manual_seed(seed);

@@ -27,7 +27,8 @@ std::unique_ptr<Policy> PolicyOf(bool offloaded, bool moving = false) {
                           .old = moving ? OldPolicy::kKept : OldPolicy::kNone,
                           .moving_reference = moving,
                           .checkpoint_activations = true};
-  for (const auto& [name, shape] : options.architecture->shapes()) options.base[name] = at::randn(shape) * 0.3;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.3;
   return *Policy::Create(std::move(options));
 }
 
@@ -85,7 +86,8 @@ std::unique_ptr<Policy> AdapterOf(bool offloaded, BaseWeights base, bool moving)
       .compute = base == BaseWeights::kInt8 ? at::kBFloat16 : at::kFloat,
       .base_weights = base,
       .checkpoint_activations = true};
-  for (const auto& [name, shape] : options.architecture->shapes()) options.base[name] = at::randn(shape) * 0.3;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.3;
   auto policy = *Policy::Create(std::move(options));
   at::manual_seed(4);
   const at::NoGradGuard no_grad;

@@ -14,7 +14,6 @@
 namespace oxbow::model {
 namespace {
 
-
 std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
                                  at::ScalarType compute = at::kFloat) {
   at::manual_seed(3);
@@ -22,7 +21,8 @@ std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
                           .trained = trained,
                           .compute = compute,
                           .checkpoint_activations = recompute};
-  for (const auto& [name, shape] : options.architecture->shapes()) options.base[name] = at::randn(shape) * 0.3;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.3;
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
   auto policy = *Policy::Create(std::move(options));
   if (trained == Trained::kLora) {  // B starts at zero, and with it the gradient of A.

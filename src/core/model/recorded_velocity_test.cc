@@ -19,7 +19,6 @@
 namespace oxbow::model {
 namespace {
 
-
 class FakeRecorder final : public GraphRecorder {
  public:
   std::unique_ptr<RecordedWork> Record(const std::function<at::Tensor()>& work) override {
@@ -72,7 +71,8 @@ std::unique_ptr<Policy> PolicyOf(const Kind& kind, std::shared_ptr<GraphRecorder
       .compute = kind.compute,
       .graphs = std::move(graphs)};
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "ff.net.2"}};
-  for (const auto& [name, shape] : options.architecture->shapes()) options.base[name] = at::randn(shape) * 0.2;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.2;
   return *Policy::Create(std::move(options));
 }
 

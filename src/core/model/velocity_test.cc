@@ -62,9 +62,8 @@ class RowInvarianceTest : public ::testing::TestWithParam<Trained> {
  protected:
   void SetUp() override {
     at::set_num_threads(1);
-    Policy::Options options{.architecture = Digits(),
-                            .base = RandomWeights(*Digits()),
-                            .trained = GetParam()};
+    Policy::Options options{
+        .architecture = Digits(), .base = RandomWeights(*Digits()), .trained = GetParam()};
     options.lora = {
         .rank = 8, .alpha = 16, .targets = {"attn.to_q", "attn.to_v", "attn.add_k_proj"}};
     policy_ = *Policy::Create(std::move(options));

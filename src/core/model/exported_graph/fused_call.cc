@@ -22,9 +22,8 @@ constexpr double kExactBound = 1.0 / (1 << 16);
 // A condition [B, 1, D] or [B, D] of tokens x [B, T, D] as [B, D]; undefined for any other.
 at::Tensor OfSamples(const at::Tensor& condition, const at::Tensor& x) {
   if (!condition.defined() || x.dim() != 3 || condition.dim() < 2 || condition.dim() > 3) return {};
-  const at::Tensor rows = condition.dim() == 3 && condition.size(1) == 1
-                              ? condition.select(1, 0)
-                              : condition;
+  const at::Tensor rows =
+      condition.dim() == 3 && condition.size(1) == 1 ? condition.select(1, 0) : condition;
   return rows.dim() == 2 && rows.size(0) == x.size(0) ? rows : at::Tensor();
 }
 
