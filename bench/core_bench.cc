@@ -15,10 +15,10 @@
 #include "base/check.h"
 #include "core/flow/sampler.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/adamw.h"
 #include "core/rl/trainer.h"
+#include "tests/testing/graph_architecture.h"
 #include "tests/testing/initial_weights.h"
 
 namespace oxbow {
@@ -28,26 +28,13 @@ constexpr int kGroups = 8;
 constexpr int kGroupSize = 8;
 const std::vector<int64_t> kLatentShape = {1, 8, 20};
 
-model::Sd3Params DigitsSized() {
-  model::Sd3Params params;
-  params.sample_size = 20;
-  params.patch_size = 4;
-  params.in_channels = params.out_channels = 1;
-  params.num_layers = 3;
-  params.num_attention_heads = 4;
-  params.attention_head_dim = 16;
-  params.joint_attention_dim = params.caption_projection_dim = params.pooled_projection_dim = 64;
-  params.pos_embed_max_size = 5;
-  return params;
-}
-
 std::unique_ptr<model::Policy> MakePolicy() {
   RandomStream random({.seed = 1, .step = kWeightInit});
-  model::NamedTensors weights = model::InitialSd3Weights(DigitsSized(), random);
+  const auto network = testing::GraphArchitecture(testing::kDigitsGraph);
+  model::NamedTensors weights = model::InitialWeights(*network, random);
   // Zero output layers would make every velocity zero and every gradient trivial.
   for (auto& [name, tensor] : weights) tensor.add_(at::randn_like(tensor) * 0.02);
-  auto policy = model::Policy::Create(
-      {.architecture = model::MakeSd3Architecture(DigitsSized()), .base = weights});
+  auto policy = model::Policy::Create({.architecture = network, .base = weights});
   OXBOW_CHECK(policy.ok()) << policy.status().ToString();
   return *std::move(policy);
 }

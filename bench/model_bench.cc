@@ -6,7 +6,8 @@
 
 #include "benchmark/benchmark.h"
 #include "core/model/parameters.h"
-#include "core/model/sd3.h"
+#include "core/model/velocity_model.h"
+#include "tests/testing/graph_architecture.h"
 #include "tests/testing/initial_weights.h"
 
 namespace oxbow::model {
@@ -16,12 +17,12 @@ struct Digits {
   explicit Digits(int64_t rows) {
     at::set_num_threads(1);
     RandomStream random({.seed = 1});
-    NamedTensors weights = InitialSd3Weights(params, random);
-    const at::Tensor table = weights.extract(kSd3PositionTable).mapped();
+    NamedTensors weights = InitialWeights(*network, random);
+    const at::Tensor table = weights.extract(kPositionTable).mapped();
     parameters = std::make_unique<ParameterSet>(weights, /*trainable=*/true);
     NamedTensors all = parameters->tensors();
-    all[kSd3PositionTable] = table;
-    model = *MakeSd3Transformer(params, all);
+    all[kPositionTable] = table;
+    model = *network->Make(all, nullptr, {});
     const auto draw = [&](at::IntArrayRef shape) {
       at::Tensor tensor = at::empty(shape, at::kFloat);
       random.FillNormal(std::span<float>(tensor.mutable_data_ptr<float>(), tensor.numel()));
@@ -33,17 +34,8 @@ struct Digits {
   }
   at::Tensor Forward() const { return model->Velocity(x, sigma, conditioning); }
 
-  const Sd3Params params{.sample_size = 20,
-                         .patch_size = 4,
-                         .in_channels = 1,
-                         .num_layers = 3,
-                         .attention_head_dim = 16,
-                         .num_attention_heads = 4,
-                         .joint_attention_dim = 64,
-                         .caption_projection_dim = 64,
-                         .pooled_projection_dim = 64,
-                         .out_channels = 1,
-                         .pos_embed_max_size = 5};
+  const std::shared_ptr<const Architecture> network =
+      testing::GraphArchitecture(testing::kDigitsGraph);
   std::unique_ptr<ParameterSet> parameters;
   std::unique_ptr<VelocityModel> model;
   at::Tensor x, sigma;

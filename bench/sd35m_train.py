@@ -61,6 +61,10 @@ def make_model(directory, layers, device):
             num_attention_heads=width // 64, projection_dim=width, eos_token_id=vocabulary - 1))
     config = TRANSFORMER | dict(num_layers=layers, dual_attention_layers=tuple(range(min(layers, 13))))
     save(lambda: SD3Transformer2DModel(**config), "transformer")
+    if layers != TRANSFORMER["num_layers"]:  # Else models/graphs has its graph.
+        part = (directory / "transformer").absolute()
+        subprocess.run([sys.executable, "-m", "export_model", "export", "SD3Transformer2DModel", "--config",
+                        part / "config.json", "--out", part], cwd=SOURCE / "tools", check=True)
     save(lambda: AutoencoderKL(**AUTOENCODER), "vae")
     save(clip(768, words["tokenizer"]), "text_encoder")
     save(clip(1280, words["tokenizer_2"]), "text_encoder_2")

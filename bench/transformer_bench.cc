@@ -3,7 +3,7 @@
 // its peak memory. tools/bench_diffusers.py runs it in turn with diffusers on the same files and
 // compares what both compute.
 //
-//   MODEL/transformer     a diffusers component; with --graph its graph.json.gz runs
+//   MODEL/transformer     a diffusers component with its graph.json.gz
 //   MODEL/adapter.safetensors   lora_A and lora_B by PEFT's names; metadata: rank, alpha, targets
 //   MODEL/inputs.safetensors    x, sigma, direction; all others are the conditioning
 //
@@ -24,7 +24,6 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "core/flow/sampler.h"
-#include "core/model/exported_graph/exported_architecture.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
 #include "core/rl/adamw.h"
@@ -42,7 +41,6 @@ struct Flags {
   int threads = 1;
   int repeat = 3;
   int steps = 10;
-  bool graph = false;
 };
 
 // Aborts with the message where the files are not what the tool writes.
@@ -91,9 +89,8 @@ std::shared_ptr<const model::Architecture> ReadArchitecture(const Flags& flags) 
   const std::filesystem::path directory = flags.model / "transformer";
   model::ArchitectureSource source{.config_json = Get(ReadFile(directory / "config.json"))};
   source.class_name = nlohmann::json::parse(source.config_json).at("_class_name");
-  if (!flags.graph) return Get(model::ReadArchitecture(source));
   source.graph_json = Get(io::ReadGraphFile(directory / "graph.json.gz"));
-  return Get(model::exported::ReadExportedArchitecture(source));
+  return Get(model::ReadArchitecture(source));
 }
 
 std::unique_ptr<model::Policy> LoadPolicy(const Flags& flags) {
@@ -184,7 +181,6 @@ int main(int argc, char** argv) {
   app.add_option("--threads", flags.threads);
   app.add_option("--repeat", flags.repeat);
   app.add_option("--steps", flags.steps, "Of sampling");
-  app.add_flag("--graph", flags.graph, "Run its exported graph, not C++ of its own");
   CLI11_PARSE(app, argc, argv);
   oxbow::Run(flags);
 }

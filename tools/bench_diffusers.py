@@ -12,7 +12,7 @@ libraries were loaded. The results of both must agree, or nothing is printed.
 
 tiny     width 32, 3 layers, 24 tokens per image: overhead of operations
 100m     width 512, 10 layers, 102 M weights, 64 tokens per image, 32 of the prompt: matrix products
-flux_*, wan_*   the same of FLUX.1 with embedded guidance and of Wan: as exported graphs alone (--graph)
+flux_*, wan_*   the same of FLUX.1 with embedded guidance and of Wan
 All: 8 rows, an adapter of rank 32 on the attention's projections.
 sampling  10 steps of the ODE without gradients        training  forward, backward, norm limit, AdamW over the adapter
 """
@@ -169,8 +169,7 @@ def agreement(what, directory):
 def compare(args, name, what, threads, directory):
     repeat = MODELS[name][4 if what == "sampling" else 5] * args.repeat
     common = [what, directory, "--threads", threads, "--repeat", repeat]
-    sides = {"ours": [args.binary, *(["--graph"] if args.graph else [])],
-             "theirs": [args.binary] if args.native else [sys.executable, __file__, "--eager"]}
+    sides = {"ours": [args.binary], "theirs": [sys.executable, __file__, "--eager"]}
     runs = {side: [] for side in sides}
     for _ in range(args.pairs):
         for side, command in sides.items():
@@ -199,8 +198,6 @@ def main():
         return eager(parser.parse_args())
     parser.add_argument("binary", type=pathlib.Path, help="transformer_bench")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--graph", action="store_true", help="our side runs the exported graph")
-    parser.add_argument("--native", action="store_true", help="the other side is our C++ of the same class")
     parser.add_argument("--what", nargs="+", choices=("sampling", "training"), default=("sampling", "training"))
     parser.add_argument("--threads", nargs="+", type=int, default=(1, 2))
     parser.add_argument("--pairs", type=int, default=3)

@@ -4,7 +4,8 @@
 
 Each file holds one small random model: `weight.*` its checkpoint, `in.*` the inputs, `out.*` the outputs,
 `grad.*` gradients of sum(out * in.direction) for every trained tensor; its config.json is in the metadata,
-with seed and versions. Weights are exact in float16 and stored so. Tests read nothing else.
+with seed and versions. Weights are exact in float16 and stored so. A transformer's exported graph lies beside it, as
+NAME.json.gz. Tests read nothing else.
 """
 import argparse
 import json
@@ -17,6 +18,10 @@ from diffusers import SD3Transformer2DModel
 from safetensors.torch import save_file
 from transformers import CLIPTokenizer
 
+from export_model.graph_file import exported_graph, write_graph
+from export_model.tracing import make_transformer
+from export_model.wrappers import WRAPPERS
+
 SD3 = {
     # name: (config, batch, height, width, tokens)
     "sd3_digits": (dict(sample_size=20, patch_size=4, in_channels=1, out_channels=1, num_layers=3,
@@ -28,7 +33,7 @@ SD3 = {
                           caption_projection_dim=16, pooled_projection_dim=12, pos_embed_max_size=6,
                           dual_attention_layers=(0, 1), qk_norm="rms_norm"),
                      3, 8, 8, 7),
-    "sd3_tall_three_heads": (dict(sample_size=8, patch_size=2, in_channels=3, out_channels=5,
+    "sd3_tall_three_heads": (dict(sample_size=8, patch_size=2, in_channels=3, out_channels=3,
                                   num_layers=2, num_attention_heads=3, attention_head_dim=8,
                                   joint_attention_dim=20, caption_projection_dim=24,
                                   pooled_projection_dim=10, pos_embed_max_size=7),
@@ -36,7 +41,7 @@ SD3 = {
     "sd3_last_block_dual": (dict(sample_size=6, patch_size=1, in_channels=2, out_channels=2,
                                  num_layers=2, num_attention_heads=2, attention_head_dim=12,
                                  joint_attention_dim=8, caption_projection_dim=24,
-                                 pooled_projection_dim=6, pos_embed_max_size=6,
+                                 pooled_projection_dim=6, pos_embed_max_size=9,
                                  dual_attention_layers=(1,), qk_norm="rms_norm"),
                             1, 3, 6, 5),
 }
@@ -71,6 +76,11 @@ def save(path, tensors, config, seed, more=None):
     print(path.name, path.stat().st_size)
 
 
+def graph(config, path):
+    wrapper = WRAPPERS["SD3Transformer2DModel"]
+    write_graph(exported_graph(wrapper, make_transformer(wrapper, config, fake=True)), path)
+
+
 def sd3(out, seed, configs, gradients=True):
     for name, (config, batch, height, width, tokens) in configs.items():
         g = torch.Generator().manual_seed(seed)
@@ -93,6 +103,7 @@ def sd3(out, seed, configs, gradients=True):
         t |= {"grad." + k: p.grad for k, p in model.named_parameters()
               if gradients and p.grad is not None and any(w in k for w in wanted)}
         save(out / f"{name}.safetensors", t, json.dumps(dict(model.config)), seed)
+        graph(config, out / f"{name}.json.gz")
 
 
 def bytes_to_unicode():

@@ -46,9 +46,9 @@ SD3 = {
     "sd3_like_35_large": (transformer(3, 4, sample_size=8, in_channels=4, out_channels=4, num_layers=3,
                                       joint_attention_dim=12, pooled_projection_dim=10, pos_embed_max_size=6,
                                       qk_norm="rms_norm"), 1, 8, 8, 4),
-    "sd3_one_block": (transformer(1, 12, sample_size=4, patch_size=1, in_channels=2, out_channels=3, num_layers=1,
-                                  joint_attention_dim=6, pooled_projection_dim=4, pos_embed_max_size=5), 11, 2, 5, 1),
-    "sd3_all_dual_without_norms": (transformer(3, 4, sample_size=16, patch_size=4, in_channels=1, out_channels=2,
+    "sd3_one_block": (transformer(1, 12, sample_size=4, patch_size=1, in_channels=2, out_channels=2, num_layers=1,
+                                  joint_attention_dim=6, pooled_projection_dim=4, pos_embed_max_size=9), 11, 2, 5, 1),
+    "sd3_all_dual_without_norms": (transformer(3, 4, sample_size=16, patch_size=4, in_channels=1, out_channels=1,
                                                num_layers=2, joint_attention_dim=10, pooled_projection_dim=6,
                                                pos_embed_max_size=8, dual_attention_layers=(0, 1)), 8, 4, 28, 9),
 }
@@ -74,8 +74,9 @@ def random_configs(count, generator):
     for i in range(count):
         layers, patch = generator.randint(1, 4), pick((1, 2, 4))
         dual = tuple(j for j in range(layers) if chance())
+        channels = generator.randint(1, 5)
         config = transformer(generator.randint(1, 4), pick((4, 8, 12)), patch_size=patch, num_layers=layers,
-                             in_channels=generator.randint(1, 5), out_channels=generator.randint(1, 5),
+                             in_channels=channels, out_channels=channels,
                              joint_attention_dim=generator.randint(4, 20), sample_size=patch * generator.randint(2, 6),
                              pooled_projection_dim=generator.randint(4, 20), pos_embed_max_size=generator.randint(6, 12),
                              dual_attention_layers=dual, qk_norm=pick((None, "rms_norm")))
@@ -136,6 +137,7 @@ def write_lora(out, seed, configs):
         goldens.save(out / f"{name}.safetensors", t, json.dumps(dict(model.config)), seed,
                      {"rank": str(rank), "alpha": str(alpha), "targets": json.dumps(targets),
                       "diffusers": json.dumps(diffusers), "peft": json.dumps(peft_files)})
+        goldens.graph(config, out / f"{name}.json.gz")
 
 
 def published():

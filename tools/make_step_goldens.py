@@ -56,7 +56,8 @@ class Network:
 class Sd3(Network):
     config = transformer(2, 4, sample_size=8, in_channels=4, out_channels=4, num_layers=2, joint_attention_dim=12,
                          pooled_projection_dim=10, pos_embed_max_size=6, dual_attention_layers=(0,), qk_norm="rms_norm")
-    targets, rank, alpha, metadata = TARGETS, 4, 8, {"shift": str(SHIFT)}
+    targets, rank, alpha, metadata = TARGETS, 4, 8, {
+        "class": "SD3Transformer2DModel", "shift": str(SHIFT), "graph": "graphs/step_sd3.json.gz"}
     make = SD3Transformer2DModel
 
     @staticmethod

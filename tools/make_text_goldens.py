@@ -334,7 +334,9 @@ def half_files(directory, name="model.safetensors"):
 
 
 def pipeline(out, seed):
-    """A tiny SD3: two CLIPs whose tokenizers pad differently, T5, and the result of encode_prompt."""
+    """A tiny SD3: two CLIPs whose tokenizers pad differently, T5, and the result of encode_prompt.
+
+    Its graph.json.gz is not written here: `python -m export_model export SD3Transformer2DModel` writes it."""
     root = out / "pipeline"
     if root.exists():
         shutil.rmtree(root)

@@ -25,6 +25,7 @@
 #include "cli/terminal.h"
 #include "core/model/lora.h"
 #include "io/diffusers_directory.h"
+#include "io/graph_files.h"
 #include "io/lora_file.h"
 #include "io/tensor_torch.h"
 
@@ -205,6 +206,9 @@ absl::Status WriteMerged(const fs::path& out, const TrainedPart& trained, bool f
       folder / "diffusion_pytorch_model.safetensors", headers, trained.provenance,
       [&](const std::string& name) { return merger.BytesOf(name); }));
   said = merger.Said();
+  if (const fs::path own = io::FindGraphFiles(transformer).own; !own.empty()) {
+    OXBOW_RETURN_IF_ERROR(LinkOrCopy(own, folder / own.filename()));
+  }
   return WriteFileAtomically(folder / "config.json", transformer.config_json);
 }
 

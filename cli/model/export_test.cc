@@ -17,13 +17,14 @@
 #include "cli/model/trained_part.h"
 #include "config/run_config.h"
 #include "core/model/lora.h"
-#include "core/model/sd3.h"
+#include "core/model/velocity_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/diffusers_directory.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
+#include "tests/testing/graph_architecture.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -78,10 +79,10 @@ class ExportedRunTest : public ::testing::Test {
     model::NamedTensors tensors;
     if (trained == "full") {
       tensors = base_;
-      tensors.erase(model::kSd3PositionTable);
+      for (const std::string& buffer : network_->buffers()) tensors.erase(buffer);
     } else {
       tensors =
-          model::InitialLora(model::Sd3Linears(params_),
+          model::InitialLora(network_->linears(),
                              {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "ff.net.2"}}, seed)
               .value();
     }
@@ -91,11 +92,11 @@ class ExportedRunTest : public ::testing::Test {
   at::Tensor Velocity(const model::NamedTensors& weights,
                       const model::LoraAdapter* adapter = nullptr) const {
     const at::NoGradGuard no_grad;
-    return model::MakeSd3Transformer(params_, weights, adapter)
+    return network_->Make(weights, adapter, {})
         .value()
-        ->Velocity(Draw({2, params_.in_channels, 8, 20}, 91), at::sigmoid(Draw({2}, 92)),
-                   {{model::kPromptTokens, Draw({2, 6, params_.joint_attention_dim}, 93)},
-                    {model::kPooledPrompt, Draw({2, params_.pooled_projection_dim}, 94)}});
+        ->Velocity(Draw({2, network_->latent().channels, 8, 20}, 91), at::sigmoid(Draw({2}, 92)),
+                   {{model::kPromptTokens, Draw({2, 6, 64}, 93)},
+                    {model::kPooledPrompt, Draw({2, 64}, 94)}});
   }
   static model::NamedTensors Load(const fs::path& file) {
     const auto files = io::WeightFiles::OpenFile(file);
@@ -112,8 +113,8 @@ class ExportedRunTest : public ::testing::Test {
 
   testing::ScopedDirectory scratch_;
   const fs::path run_ = scratch_.path();
-  const model::Sd3Params params_ =
-      model::ParseSd3Config(ReadFile(kModel / "transformer/config.json").value()).value();
+  const std::shared_ptr<const model::Architecture> network_ =
+      testing::GraphArchitecture(testing::kDigitsGraph);
   const model::NamedTensors base_ = Load(kModel / kTransformer);
 };
 
@@ -288,7 +289,7 @@ TEST_F(ExportedRunTest, AFullFineTuneIsAWholeTransformer) {
   MakeRun("full", kModel);
   const model::NamedTensors written = Load(Exported({.format = "merged"}) / kTransformer);
   model::NamedTensors expected = Weights("full", 21);
-  expected[model::kSd3PositionTable] = base_.at(model::kSd3PositionTable);
+  for (const std::string& buffer : network_->buffers()) expected[buffer] = base_.at(buffer);
   ASSERT_EQ(written.size(), expected.size());
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(written.at(name), tensor));
   EXPECT_EQ(ReadFile(scratch_.path() / "out/transformer/config.json").value(),

@@ -9,7 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -60,13 +59,6 @@ std::set<std::string> Int8NamesOf(const v1::RunConfig& config, const run::ModelF
 
 bool OnGpu(const v1::RunConfig& config) { return config.model().device() != "cpu"; }
 
-// As the recipes do; a target names the end of a layer's name.
-bool TrainsAttentionAlone(const v1::LoraConfig& lora) {
-  return std::all_of(lora.targets().begin(), lora.targets().end(), [](const std::string& target) {
-    return absl::StrContains(target, "attn") || absl::StrContains(target, "to_");
-  });
-}
-
 model::Execution ExecutionOf(const v1::RunConfig& config) {
   return {.compute = IsMixedPrecision(config) ? at::kBFloat16 : at::kFloat,
           .checkpoint_activations = config::MemoryOf(config.model()).recompute};
@@ -76,9 +68,14 @@ model::Execution ExecutionOf(const v1::RunConfig& config) {
 model::ForwardSize PassOf(const v1::RunConfig& config, const run::ModelFacts& facts,
                           uint64_t samples) {
   const auto rows = static_cast<int64_t>(samples);
+  std::vector<std::string> adapters;
+  if (IsLora(config)) {
+    const auto& targets = config.model().lora().targets();
+    adapters.assign(targets.begin(), targets.end());
+  }
   return {.rows = facts.guidance == 1 ? rows : 2 * rows,
           .on_cpu = !OnGpu(config),
-          .attention_adapters = IsLora(config) && TrainsAttentionAlone(config.model().lora()),
+          .adapters = std::move(adapters),
           .latent_shape = facts.latent_shape,
           .prompt_tokens = facts.prompt_tokens};
 }

@@ -17,10 +17,11 @@
 #include "cli/plan/validate.h"
 #include "config/run_config.h"
 #include "core/model/decoder_architecture.h"
-#include "core/model/sd3.h"
+#include "core/model/velocity_model.h"
 #include "io/graph_files.h"
 #include "run/sampling_spec.h"
 #include "services/buffer/replay_client.h"
+#include "tests/testing/graph_architecture.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -48,7 +49,7 @@ run::ModelFacts Facts(uint64_t trained) {
 }
 
 std::shared_ptr<const model::Architecture> Sd35() {
-  return model::MakeSd3Architecture({.num_layers = 24});
+  return testing::GraphArchitecture(testing::kSd35MediumGraph);
 }
 
 uint64_t BytesOf(const std::string& what, const std::vector<MemoryItem>& items) {
@@ -360,8 +361,14 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
   const double rows = 2. * run.services().groups_in_flight() * run.batch().group_size();
   const auto more =
       static_cast<double>(PeakOf(WorkerMemory(at_once, facts)) - PeakOf(WorkerMemory(run, facts)));
-  // 18 numbers of 16 bits for each of 1229 tokens and 1152 units of width.
-  EXPECT_NEAR(more / ((rows - 8) * 1229 * 1152 * 18 * 2), 1, 1e-6) << "guided: two rows an image";
+  const auto sampling = [&](double of_rows) {
+    return static_cast<double>(facts.architecture->SamplingBytes(
+        {.compute = at::kBFloat16}, {.rows = static_cast<int64_t>(of_rows),
+                                     .on_cpu = false,
+                                     .latent_shape = facts.latent_shape,
+                                     .prompt_tokens = facts.prompt_tokens}));
+  };
+  EXPECT_NEAR(more / (sampling(rows) - sampling(8)), 1, 1e-6) << "guided: two rows an image";
   EXPECT_GT(PeakOf(WorkerMemory(run, facts)), uint64_t{9} << 30);
   // 512 entries of 3.4 MB of conditioning and a few latents are most of it.
   EXPECT_LT(DiskBytesNeeded(run, facts), uint64_t{9} << 30);
@@ -502,7 +509,7 @@ TEST(RunPlanTest, OfAFrozenBaseInSixteenBitsSomeStaysFloat32) {
   facts.transformer_parameters = 3000 * kMillion;
   facts.latent_shape = {16, 64, 64};
   const v1::RunConfig run = Config({"model.trained=lora", "model.compute_dtype=bf16"});
-  const uint64_t positions = facts.architecture->shapes().at("pos_embed.pos_embed").at(1) * 1152;
+  const uint64_t positions = facts.architecture->shapes().at("pos_embed.pos_embed").at(1) * 1536;
   EXPECT_GE(BytesOf("frozen weights", LearnerMemory(run, facts)),
             2 * facts.transformer_parameters + 2 * positions);
 }
@@ -516,11 +523,11 @@ TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
     return BytesOf("activations, about", LearnerMemory(Config(overrides), facts));
   };
   const uint64_t whole = bytes({});
-  EXPECT_NEAR(static_cast<double>(bytes({"batch.rows_per_pass=20"})) / whole, 0.125, 1e-6);
+  EXPECT_NEAR(static_cast<double>(bytes({"batch.rows_per_pass=20"})) / whole, 0.125, 1e-3);
   EXPECT_LT(bytes({"model.memory=recompute"}), whole / 8);
   EXPECT_LT(bytes({"model.compute_dtype=bf16"}), whole);
   facts.guidance = 4.5;
-  EXPECT_NEAR(static_cast<double>(bytes({})) / whole, 2, 1e-6);
+  EXPECT_NEAR(static_cast<double>(bytes({})) / whole, 2, 1e-2);
 }
 
 }  // namespace

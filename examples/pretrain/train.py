@@ -98,7 +98,7 @@ def write(folder, given, side, average):
         average[name].save_pretrained(folder / name)
         text.write_json(folder / name / "config.json", config)
     average["transformer"].save_pretrained(folder / "transformer")
-    for path in (given / "config.json", given / "graph.json.gz"):  # oxbow runs families but SD3's from their graph.
+    for path in (given / "config.json", given / "graph.json.gz"):  # oxbow runs a transformer from its graph.
         if path.exists():
             shutil.copy(path, folder / "transformer")
     version = {"_diffusers_version": diffusers.__version__}
@@ -116,7 +116,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=sorted(worlds.WORLDS), default="digits")
     parser.add_argument("--transformer", type=Path, help="folder with config.json of an SD3, FLUX.1 or Wan transformer, "
-                        "and its graph.json.gz, which SD3 does without (tools/export_model); default: models/TASK/transformer")
+                        "and its graph.json.gz (tools/export_model); default: models/TASK/transformer")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--prompts", type=Path, help="one a line; default: configs/prompts/TASK_train.txt")
     parser.add_argument("--steps", type=int, help="default: as the shipped model")

@@ -34,7 +34,7 @@ constexpr absl::Duration kDeadline = absl::Seconds(20);
 
 RunSpec SpecOf(model::Trained trained, at::ScalarType compute, model::BaseWeights base) {
   RunSpec spec;
-  spec.architecture = model::MakeSd3Architecture(TinyParams());
+  spec.architecture = TinyArchitecture();
   spec.latent_shape = kTinyLatent;
   spec.trained = trained;
   spec.lora = {.rank = 2, .alpha = 4, .targets = {"attn.to_q", "ff.net.2"}};

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 RunSpec TinySpec() {
   RunSpec spec;
-  spec.architecture = model::MakeSd3Architecture(TinyParams());
+  spec.architecture = TinyArchitecture();
   spec.latent_shape = kTinyLatent;
   return spec;
 }
@@ -36,8 +36,7 @@ weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
 }
 
 v1::SnapshotManifest::Probe ProbeOf(const model::VelocityModel& model) {
-  const auto shape =
-      weights::ProbeShapeOf(*model::MakeSd3Architecture(TinyParams()), kTinyLatent, {});
+  const auto shape = weights::ProbeShapeOf(*TinyArchitecture(), kTinyLatent, {});
   return weights::RunProbe(model, *shape, 17);
 }
 
@@ -208,9 +207,7 @@ TEST(SamplerModelTest, WeightsThatComeInFlightTakeTheStepsAfterThem) {
 TEST(SamplerModelTest, ASnapshotThatIsNotOfTheModelIsRefusedByName) {
   RunSpec spec = TinySpec();
   const weights::VerifiedSnapshot snapshot = SnapshotOf(5, 3, 3);
-  model::Sd3Params other = TinyParams();
-  other.num_layers = 1;
-  spec.architecture = model::MakeSd3Architecture(other);
+  spec.architecture = testing::GraphArchitecture("tests/testing/graphs/tiny_one_block.json.gz");
   SamplerModel model(spec);
   weights::ProbeComparison comparison;
   EXPECT_THAT(model.Apply(snapshot, comparison).ToString(),

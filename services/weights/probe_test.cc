@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "core/model/sd3.h"
+#include "tests/testing/graph_architecture.h"
 
 namespace oxbow::weights {
 namespace {
@@ -26,10 +26,11 @@ class LinearModel final : public model::VelocityModel {
   const double w_;
 };
 
-const auto kSd3 =
-    model::MakeSd3Architecture({.joint_attention_dim = 4, .pooled_projection_dim = 3});
+std::shared_ptr<const model::Architecture> Digits() {
+  return testing::GraphArchitecture(testing::kDigitsGraph);
+}
 
-ProbeShape Shape() { return *ProbeShapeOf(*kSd3, {1, 4, 5}, {}); }
+ProbeShape Shape() { return *ProbeShapeOf(*Digits(), {1, 4, 5}, {}); }
 
 TEST(ProbeTest, EqualWeightsGiveEqualBits) {
   const auto a = RunProbe(LinearModel(2), Shape(), 5), b = RunProbe(LinearModel(2), Shape(), 5);
@@ -58,12 +59,13 @@ TEST(ProbeTest, NaNNeverPasses) {
 
 TEST(ProbeTest, AGuidedModelGetsAsManyTokensAsItsNegativePromptHas) {
   EXPECT_EQ(Shape().tokens, 4);
-  EXPECT_EQ(ProbeShapeOf(*kSd3, {1, 4, 5}, {{model::kPromptTokens, at::zeros({1, 9, 4})}})->tokens,
-            9);
+  EXPECT_EQ(
+      ProbeShapeOf(*Digits(), {1, 4, 5}, {{model::kPromptTokens, at::zeros({1, 9, 64})}})->tokens,
+      9);
 }
 
 TEST(ProbeTest, LatentsOfAnotherArchitectureAreRefused) {
-  EXPECT_FALSE(ProbeShapeOf(*kSd3, {4, 5}, {}).ok());
+  EXPECT_FALSE(ProbeShapeOf(*Digits(), {4, 5}, {}).ok());
 }
 
 }  // namespace

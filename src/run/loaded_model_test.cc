@@ -13,12 +13,12 @@
 #include "base/philox.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/int8_weights.h"
-#include "core/model/sd3.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/graph_files.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
+#include "tests/testing/graph_architecture.h"
 #include "tests/testing/own_memory.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -177,17 +177,15 @@ TEST_F(LoadedModelTest, Int8WeightsAreRoundedOnceFromTheStoredOnes) {
 // tensor to where it stays, also into pinned host memory: one tensor beside it, and no copy as it
 // came.
 TEST_F(LoadedModelTest, AtTheStartAModelIsInMemoryOnce) {
-  model::Sd3Params params =
-      model::ParseSd3Config(ReadFile(model_ / "transformer/config.json").value()).value();
-  params.num_layers = 6;
-  params.num_attention_heads = 32;
-  params.caption_projection_dim = 512;
-  ASSERT_TRUE(
-      WriteFileAtomically(model_ / "transformer/config.json", model::Sd3ConfigJson(params)).ok());
+  const auto wide = testing::GraphSource("tests/testing/graphs/wide_digits.json.gz");
+  const auto transformer = [&](const char* file) { return model_ / "transformer" / file; };
+  std::filesystem::remove(transformer("graph.json.gz"));
+  ASSERT_TRUE(WriteFileAtomically(transformer("config.json"), wide.config_json).ok());
+  ASSERT_TRUE(WriteFileAtomically(transformer("graph.json"), wide.graph_json).ok());
   double bytes = 0;
   {
     model::NamedTensors weights;
-    for (const auto& [name, shape] : model::Sd3Shapes(params)) {
+    for (const auto& [name, shape] : model::ReadArchitecture(wide).value()->shapes()) {
       weights[name] = at::ones(shape);
       bytes += static_cast<double>(weights[name].nbytes());
     }

@@ -232,8 +232,7 @@ absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(
 
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const io::DiffusersComponent& transformer) {
-  const bool native = model::IsNative(transformer.class_name);
-  auto architecture = WithGraph(transformer, native, [&](const std::string& graph_json) {
+  auto architecture = WithGraph(transformer, /*native=*/false, [&](const std::string& graph_json) {
     return model::ReadArchitecture({.class_name = transformer.class_name,
                                     .config_json = transformer.config_json,
                                     .graph_json = graph_json});

@@ -76,7 +76,7 @@ TEST(AdapterModulesTest, EveryArchitectureHasTargetsThatItsNetworksHave) {
     ASSERT_TRUE(matched.ok()) << name << ": " << matched.status();
     EXPECT_GE(matched->size(), 65u) << name;
   }
-  EXPECT_EQ(transformers, 14);
+  EXPECT_EQ(transformers, 15);
 }
 
 }  // namespace

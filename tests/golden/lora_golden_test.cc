@@ -10,7 +10,7 @@
 #include "base/sha256.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
-#include "core/model/sd3.h"
+#include "core/model/velocity_model.h"
 #include "gtest/gtest.h"
 #include "io/lora_file.h"
 #include "io/safetensors.h"
@@ -53,7 +53,7 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::string> {
   }
 
   const Golden golden_{GetParam()};
-  const Sd3Params params_ = ParseSd3Config(golden_.config).value();
+  const std::shared_ptr<const Architecture> network_ = golden_.Network();
   const LoraSpec spec_{
       .rank = std::stol(golden_.metadata.at("rank")),
       .alpha = std::stod(golden_.metadata.at("alpha")),
@@ -62,7 +62,7 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(LoraGoldenTest, TargetsSelectTheModulesThatPeftSelects) {
-  const auto fresh = InitialLora(Sd3Linears(params_), spec_, /*seed=*/1);
+  const auto fresh = InitialLora(network_->linears(), spec_, /*seed=*/1);
   ASSERT_TRUE(fresh.ok()) << fresh.status();
   std::vector<std::string> ours, theirs;
   for (const auto& [name, tensor] : *fresh) ours.push_back(name);
@@ -74,7 +74,7 @@ TEST_P(LoraGoldenTest, VelocitiesAndGradientsAreThoseOfPeft) {
   ParameterSet matrices(golden_.adapter, /*trainable=*/true);
   const LoraAdapter adapter{.tensors = matrices.tensors(),
                             .scale = spec_.alpha / static_cast<double>(spec_.rank)};
-  const auto adapted = MakeSd3Transformer(params_, golden_.weights, &adapter);
+  const auto adapted = network_->Make(golden_.weights, &adapter, {});
   ASSERT_TRUE(adapted.ok()) << adapted.status();
   const at::Tensor v = Velocity(**adapted);
   ExpectClose(v, golden_.out.at("v"));
@@ -83,7 +83,7 @@ TEST_P(LoraGoldenTest, VelocitiesAndGradientsAreThoseOfPeft) {
   ASSERT_EQ(golden_.gradients.size(), golden_.adapter.size());
   ExpectGradients(matrices, golden_.gradients, /*floor=*/0);
 
-  const auto base = MakeSd3Transformer(params_, golden_.weights);
+  const auto base = network_->Make(golden_.weights, nullptr, {});
   ASSERT_TRUE(base.ok()) << base.status();
   ExpectClose(Velocity(**base), golden_.out.at("base"));
 }
@@ -126,7 +126,7 @@ TEST_P(LoraGoldenTest, DiffusersAndPeftLoadTheseFilesAsWeMeanThem) {
   ParameterSet matrices(golden_.adapter, /*trainable=*/false);
   const LoraAdapter adapter{.tensors = matrices.tensors(),
                             .scale = spec_.alpha / static_cast<double>(spec_.rank)};
-  const auto model = MakeSd3Transformer(params_, golden_.weights, &adapter);
+  const auto model = network_->Make(golden_.weights, &adapter, {});
   ASSERT_TRUE(model.ok()) << model.status();
   const at::Tensor v = Velocity(**model);
   for (const char* loader : {".diffusers", ".peft"}) {
@@ -152,7 +152,7 @@ TEST_P(LoraGoldenTest, ComfyUisReadingHasTheRightStrength) {
     at::Tensor& weight = merged.at(module + ".weight");
     weight = MergedWeight(weight, a, matrices.at(module + ".lora_B.weight"), /*scale=*/1);
   }
-  const auto model = MakeSd3Transformer(params_, merged);
+  const auto model = network_->Make(merged, nullptr, {});
   ASSERT_TRUE(model.ok()) << model.status();
   ExpectClose(Velocity(**model), golden_.out.at("v"));
 }

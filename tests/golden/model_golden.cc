@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
+#include "tests/testing/graph_architecture.h"
 
 namespace oxbow::model {
 namespace {
@@ -34,7 +35,11 @@ std::vector<std::string> GoldenNames(const std::string& kind) {
   return names;
 }
 
-Golden::Golden(const std::string& name) {
+std::shared_ptr<const Architecture> Golden::Network() const {
+  return testing::GraphArchitecture(GoldenPath(name + ".json.gz"));
+}
+
+Golden::Golden(const std::string& name) : name(name) {
   const auto file = io::ReadSafetensors(GoldenPath(name + ".safetensors"));
   EXPECT_TRUE(file.ok()) << file.status();
   if (!file.ok()) return;

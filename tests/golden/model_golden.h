@@ -10,9 +10,11 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/model/architecture.h"
 #include "core/model/parameters.h"
 
 namespace oxbow::model {
@@ -32,6 +34,10 @@ std::filesystem::path GoldenPath(const std::string& file);
 struct Golden {
   explicit Golden(const std::string& name);
 
+  // The transformer of the graph beside the file.
+  std::shared_ptr<const Architecture> Network() const;
+
+  std::string name;
   std::string config;
   std::map<std::string, std::string> metadata;
   NamedTensors weights, in, out, gradients, adapter;

@@ -12,8 +12,9 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "core/model/parameters.h"
-#include "core/model/sd3.h"
+#include "core/model/velocity_model.h"
 #include "gtest/gtest.h"
+#include "tests/testing/graph_architecture.h"
 #include "tests/testing/initial_weights.h"
 
 namespace oxbow::model {
@@ -25,14 +26,12 @@ class Sd3GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Sd3GoldenTest, OutputsAndGradientsAreThoseOfDiffusers) {
   const Golden golden(GetParam());
-  const auto params = ParseSd3Config(golden.config);
-  ASSERT_TRUE(params.ok()) << params.status();
   NamedTensors trained = golden.weights;
-  trained.erase(kSd3PositionTable);
+  trained.erase(kPositionTable);
   ParameterSet set(trained, /*trainable=*/true);
   NamedTensors all = set.tensors();
-  all[kSd3PositionTable] = golden.weights.at(kSd3PositionTable);
-  const auto model = MakeSd3Transformer(*params, all);
+  all[kPositionTable] = golden.weights.at(kPositionTable);
+  const auto model = golden.Network()->Make(all, nullptr, {});
   ASSERT_TRUE(model.ok()) << model.status();
   const at::Tensor v = (*model)->Velocity(
       golden.in.at("x"), golden.in.at("sigma"),
@@ -42,17 +41,13 @@ TEST_P(Sd3GoldenTest, OutputsAndGradientsAreThoseOfDiffusers) {
   ExpectGradients(set, golden.gradients, kBlindGradient);
 }
 
-TEST_P(Sd3GoldenTest, ConfigAndInitialWeightsDescribeTheSameModel) {
+TEST_P(Sd3GoldenTest, GraphAndInitialWeightsDescribeTheSameModel) {
   const Golden golden(GetParam());
-  const auto params = ParseSd3Config(golden.config);
-  ASSERT_TRUE(params.ok()) << params.status();
-  const auto again = ParseSd3Config(Sd3ConfigJson(*params));
-  ASSERT_TRUE(again.ok()) << again.status();
+  const auto network = golden.Network();
   RandomStream random({.seed = 1});
-  const NamedTensors fresh = InitialSd3Weights(*again, random);
-  EXPECT_TRUE(MakeSd3Transformer(*params, fresh).ok());
-  EXPECT_TRUE(
-      at::allclose(fresh.at(kSd3PositionTable), golden.weights.at(kSd3PositionTable), 0, 1e-6));
+  const NamedTensors fresh = InitialWeights(*network, random);
+  EXPECT_TRUE(network->Make(fresh, nullptr, {}).ok());
+  EXPECT_TRUE(at::allclose(fresh.at(kPositionTable), golden.weights.at(kPositionTable), 0, 1e-6));
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, Sd3GoldenTest, ::testing::ValuesIn(GoldenNames("sd3")),
@@ -64,7 +59,10 @@ TEST(PublishedSizesTest, HaveTheTensorsThatDiffusersGivesThem) {
   const nlohmann::json table = nlohmann::json::parse(*text);
   for (const auto& [name, model] : table.items()) {
     const std::string config = model["config"].dump();
-    const Shapes shapes = Sd3Shapes(ParseSd3Config(config).value());
+    const Shapes shapes =
+        testing::GraphArchitecture(
+            absl::StrCat("models/graphs/SD3Transformer2DModel-", name, ".json.gz"))
+            ->shapes();
     std::string lines;
     int64_t elements = 0;
     for (const auto& [tensor, shape] : shapes) {

@@ -99,15 +99,11 @@ class TrainingStepGoldenTest : public ::testing::TestWithParam<std::string> {
     return options;
   }
 
-  // FLUX's and Wan's are read from their exported graphs.
   std::shared_ptr<const Architecture> MadeArchitecture() const {
-    const auto graph = golden_.metadata.find("graph");
-    ArchitectureSource source{.class_name = "SD3Transformer2DModel", .config_json = golden_.config};
-    if (graph != golden_.metadata.end()) {
-      source.class_name = Word("class");
-      source.graph_json = *io::ReadGraphFile(OXBOW_SOURCE_DIR "/tests/golden/" + graph->second);
-    }
-    auto architecture = ReadArchitecture(source);
+    auto architecture = ReadArchitecture(
+        {.class_name = Word("class"),
+         .config_json = golden_.config,
+         .graph_json = *io::ReadGraphFile(OXBOW_SOURCE_DIR "/tests/golden/" + Word("graph"))});
     EXPECT_TRUE(architecture.ok()) << architecture.status();
     return *std::move(architecture);
   }

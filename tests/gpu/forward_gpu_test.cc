@@ -24,14 +24,13 @@ using Sd3GpuTest = GoldenGpuTest;
 
 TEST_P(Sd3GpuTest, VelocitiesAndGradientsAreThoseOfDiffusers) {
   const Golden golden(GetParam());
-  const Sd3Params params = *ParseSd3Config(golden.config);
   NamedTensors trained = golden.weights;
-  trained.erase(kSd3PositionTable);
+  trained.erase(kPositionTable);
   const auto gradients_on = [&](at::Device device) {
     ParameterSet set(trained, /*trainable=*/true, device);
     NamedTensors all = set.tensors();
-    all[kSd3PositionTable] = golden.weights.at(kSd3PositionTable).to(device);
-    const auto model = *MakeSd3Transformer(params, all);
+    all[kPositionTable] = golden.weights.at(kPositionTable).to(device);
+    const auto model = *golden.Network()->Make(all, nullptr, {});
     const at::Tensor v = model->Velocity(
         golden.in.at("x"), golden.in.at("sigma"),
         {{kPromptTokens, golden.in.at("tokens")}, {kPooledPrompt, golden.in.at("pooled")}});

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "core/model/fused/fused_layers.h"
+#include "core/model/fused/head_layers.h"
 #include "core/model/layers.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -16,6 +17,26 @@ constexpr double kBFloat16Tolerance = 6e-3;  // One rounding of 8 bits.
 
 double ToleranceOf(at::ScalarType type) {
   return type == at::kFloat ? kFloatTolerance : kBFloat16Tolerance;
+}
+
+// Heads [..., heads, d].
+std::optional<at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight) {
+  const at::Tensor heads = x.dim() == 4 ? x : x.reshape({1, -1, x.size(-2), x.size(-1)});
+  auto y = fused::JoinHeads({{.x = heads, .norm = true, .eps = kEps, .weight = weight}},
+                            x.scalar_type());
+  if (y) *y = y->view(x.sizes());
+  return y;
+}
+
+// scale, shift and gate [B, D].
+std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& scale,
+                                       const at::Tensor& shift, at::ScalarType out) {
+  return fused::NormTokens(x, {scale.unsqueeze(1), shift.unsqueeze(1)}, kEps, out);
+}
+
+std::optional<at::Tensor> AddGated(const at::Tensor& x, const at::Tensor& gate,
+                                   const at::Tensor& y) {
+  return fused::GateTokens(x, gate.unsqueeze(1), y, at::kFloat);
 }
 
 class FusedGpuTest : public GpuTest {
@@ -44,7 +65,7 @@ TEST_F(FusedGpuTest, RmsNormIsTheFormula) {
       // Rows that fill no block.
       const at::Tensor x = Random({3, 77, 5, width}, type).requires_grad_();
       const at::Tensor weight = Random({width}, at::kFloat), dy = Random(x.sizes(), type);
-      const auto y = fused::RmsNorm(x, weight, kEps);
+      const auto y = RmsNorm(x, weight);
       ASSERT_TRUE(y.has_value()) << width;
       const at::Tensor exact = x.to(at::kDouble);
       const at::Tensor wanted =
@@ -63,7 +84,7 @@ TEST_F(FusedGpuTest, NormModulateIsTheFormula) {
       const at::Tensor x = (Random({3, 29, width}, at::kFloat) * 3 + 1).requires_grad_();
       const at::Tensor both = Random({3, 6 * width}, type);
       const auto chunks = both.chunk(6, 1);
-      const auto y = fused::NormModulate(x, chunks[1], chunks[0], kEps, type);
+      const auto y = NormModulate(x, chunks[1], chunks[0], type);
       ASSERT_EQ(y.has_value(), width % 8 == 0 || type == at::kFloat) << width;
       if (!y.has_value()) continue;
       const at::Tensor exact = x.to(at::kDouble);
@@ -83,14 +104,14 @@ TEST_F(FusedGpuTest, AddGatedIsTheFormula) {
     const at::Tensor x = Random({3, 29, 256}, at::kFloat).requires_grad_();
     const at::Tensor y = Random({3, 29, 256}, type).requires_grad_();
     const at::Tensor gate = Chunk(3, 256, type), d = Random(x.sizes(), at::kFloat);
-    const auto sum = fused::AddGated(x, gate, y);
+    const auto sum = AddGated(x, gate, y);
     ASSERT_TRUE(sum.has_value());
     EXPECT_EQ(sum->scalar_type(), at::kFloat);
     const at::Tensor wanted =
         x.to(at::kDouble) + gate.to(at::kDouble).unsqueeze(1) * y.to(at::kDouble);
     ExpectNear("sum", sum->to(at::kDouble), wanted, kFloatTolerance);
     EXPECT_TRUE(at::equal(GradientOf(*sum, x, d), d));
-    const auto again = fused::AddGated(x, gate, y);
+    const auto again = AddGated(x, gate, y);
     ExpectNear("dy", GradientOf(*again, y, d).to(at::kDouble),
                GradientOf(wanted, y, d).to(at::kDouble), ToleranceOf(type));
   }
@@ -139,7 +160,7 @@ TEST_F(FusedGpuTest, EqualInputsGiveEqualBits) {
   const at::Tensor x = Random({4, 100, 1536}, at::kFloat).requires_grad_();
   const at::Tensor scale = Chunk(4, 1536, at::kFloat), dy = Random(x.sizes(), at::kFloat);
   const auto once = [&] {
-    const at::Tensor y = *fused::NormModulate(x, scale, scale, kEps, at::kFloat);
+    const at::Tensor y = *NormModulate(x, scale, scale, at::kFloat);
     return std::pair(y, GradientOf(y, x, dy));
   };
   const auto [y, dx] = once();
@@ -154,18 +175,15 @@ TEST_F(FusedGpuTest, WhatTrainsOrDoesNotFitIsLeftToPyTorch) {
   const at::Tensor x = Random({2, 9, 64}, at::kFloat), condition = Chunk(2, 64, at::kFloat);
   const at::Tensor trained = Random({2, 64}, at::kFloat).requires_grad_();
   const at::Tensor weight = Random({64}, at::kFloat);
-  EXPECT_TRUE(fused::RmsNorm(x, weight, kEps).has_value());
-  EXPECT_FALSE(fused::RmsNorm(x, Random({64}, at::kFloat).requires_grad_(), kEps).has_value());
-  EXPECT_FALSE(fused::RmsNorm(x.transpose(0, 1), weight, kEps).has_value());
-  EXPECT_FALSE(fused::RmsNorm(x.narrow(2, 0, 48), weight.narrow(0, 0, 48), kEps).has_value());
-  EXPECT_FALSE(fused::RmsNorm(x.cpu(), weight.cpu(), kEps).has_value());
-  EXPECT_TRUE(fused::NormModulate(x, condition, condition, kEps, at::kFloat).has_value());
-  EXPECT_FALSE(fused::NormModulate(x, trained, condition, kEps, at::kFloat).has_value());
-  EXPECT_FALSE(
-      fused::NormModulate(x.to(at::kBFloat16), condition, condition, kEps, at::kFloat).has_value());
-  EXPECT_TRUE(fused::AddGated(x, condition, x).has_value());
-  EXPECT_FALSE(fused::AddGated(x, trained, x).has_value());
-  EXPECT_FALSE(fused::AddGated(x, condition, x.narrow(1, 0, 5)).has_value());
+  EXPECT_TRUE(RmsNorm(x, weight).has_value());
+  EXPECT_FALSE(RmsNorm(x, Random({64}, at::kFloat).requires_grad_()).has_value());
+  EXPECT_FALSE(RmsNorm(x.narrow(2, 0, 48), weight.narrow(0, 0, 48)).has_value());
+  EXPECT_FALSE(RmsNorm(x.cpu(), weight.cpu()).has_value());
+  EXPECT_TRUE(NormModulate(x, condition, condition, at::kFloat).has_value());
+  EXPECT_FALSE(NormModulate(x, trained, condition, at::kFloat).has_value());
+  EXPECT_TRUE(AddGated(x, condition, x).has_value());
+  EXPECT_FALSE(AddGated(x, trained, x).has_value());
+  EXPECT_FALSE(AddGated(x, condition, x.narrow(1, 0, 5)).has_value());
 }
 
 }  // namespace

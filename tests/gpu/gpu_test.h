@@ -12,8 +12,9 @@
 #include "core/model/device.h"
 #include "core/model/parameters.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "gtest/gtest.h"
+#include "tests/testing/graph_architecture.h"
+#include "tests/testing/initial_weights.h"
 
 namespace oxbow::model {
 
@@ -52,20 +53,8 @@ inline void ExpectNear(const std::string& what, const at::Tensor& ours, const at
 
 // A random SD3 with every kind of layer and with heads of the published size, so that attention
 // uses the same kernels as there.
-inline Sd3Params GpuSizedSd3() {
-  return {.sample_size = 16,
-          .patch_size = 2,
-          .in_channels = 4,
-          .num_layers = 3,
-          .attention_head_dim = 64,
-          .num_attention_heads = 4,
-          .joint_attention_dim = 96,
-          .caption_projection_dim = 256,
-          .pooled_projection_dim = 80,
-          .out_channels = 4,
-          .pos_embed_max_size = 12,
-          .dual_attention_layers = {0},
-          .qk_rms_norm = true};
+inline std::shared_ptr<const Architecture> GpuSizedSd3() {
+  return testing::GraphArchitecture("tests/testing/graphs/gpu_sized.json.gz");
 }
 
 struct PolicyKind {
@@ -91,7 +80,7 @@ inline Conditioning RandomPrompts(int64_t rows) {
 // The same weights for every kind, and an adapter that has an effect.
 inline std::unique_ptr<Policy> GpuSizedPolicy(const PolicyKind& kind) {
   at::manual_seed(11);
-  Policy::Options options{.architecture = MakeSd3Architecture(GpuSizedSd3()),
+  Policy::Options options{.architecture = GpuSizedSd3(),
                           .trained = kind.trained,
                           .with_ema = kind.average,
                           .average_on_host = kind.average,
@@ -105,7 +94,7 @@ inline std::unique_ptr<Policy> GpuSizedPolicy(const PolicyKind& kind) {
                           .checkpoint_activations = kind.recompute,
                           .graphs = kind.graphs};
   options.lora = {.rank = 4, .alpha = 8, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
-  for (const auto& [name, shape] : Sd3Shapes(GpuSizedSd3())) {
+  for (const auto& [name, shape] : options.architecture->shapes()) {
     options.base[name] = at::randn(shape) * 0.05;
   }
   auto policy = *Policy::Create(std::move(options));

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "io/graph_files.h"
 #include "tests/integration/drawn_parts.h"
 #include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"
@@ -66,10 +67,13 @@ void MakeModel(const std::filesystem::path& model) {
   std::filesystem::copy(kSource + "/models/digits", model,
                         std::filesystem::copy_options::recursive);
   AddAutoencoder(model, kSource + "/tests/golden/graphs/kl_colour", FillInColour);
-  const std::filesystem::path config = model / "transformer/config.json";
-  auto parsed = nlohmann::json::parse(*ReadFile(config));
-  parsed["sample_size"] = 16;
-  std::ofstream(config) << parsed.dump();
+  const std::filesystem::path part = model / "transformer", packed = part / "graph.json.gz";
+  auto config = nlohmann::json::parse(*ReadFile(part / "config.json"));
+  auto graph = nlohmann::json::parse(*io::ReadGraphFile(packed));
+  config["sample_size"] = graph["config"]["sample_size"] = graph["latent"]["side"] = 16;
+  std::ofstream(part / "config.json") << config.dump();
+  std::ofstream(part / "graph.json") << graph.dump();
+  std::filesystem::remove(packed);
 }
 
 class GenevalRunTest : public ::testing::Test {

@@ -51,15 +51,15 @@ TEST_F(PlantedDefectTest, AWeightLeftBehindOnTheCpuIsRefused) {
   const at::NoGradGuard no_grad;
   at::manual_seed(3);
   NamedTensors weights;
-  for (const auto& [name, shape] : Sd3Shapes(GpuSizedSd3())) weights[name] = at::randn(shape);
+  for (const auto& [name, shape] : GpuSizedSd3()->shapes()) weights[name] = at::randn(shape);
   const Batch batch(2);
-  const auto whole = *MakeSd3Transformer(GpuSizedSd3(), On(gpu_, weights));
+  const auto whole = *GpuSizedSd3()->Make(On(gpu_, weights), nullptr, {});
   EXPECT_EQ(Thrown([&] { (void)batch.Of(*whole); }), "nothing");
   for (const char* left : {"proj_out.weight", "transformer_blocks.1.attn.to_q.bias",
                            "transformer_blocks.0.attn.norm_q.weight"}) {
     NamedTensors most = On(gpu_, weights);
     most.at(left) = weights.at(left);
-    const auto network = *MakeSd3Transformer(GpuSizedSd3(), most);
+    const auto network = *GpuSizedSd3()->Make(most, nullptr, {});
     EXPECT_THAT(Thrown([&] { (void)batch.Of(*network); }), HasSubstr("same device")) << left;
   }
 }

@@ -1,58 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/rehearsal/dry_models.h"
 
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
-#include "base/check.h"
-#include "core/model/sd3.h"
-#include "io/graph_files.h"
+#include "tests/testing/graph_architecture.h"
 
 namespace oxbow::rehearsal {
 namespace {
 
-constexpr int64_t kPromptWidth = 4096;
-constexpr int64_t kPooledWidth = 2048;
-
-// transformer/config.json of stabilityai/stable-diffusion-3.5-medium and -large.
-model::Sd3Params Medium() {
-  model::Sd3Params params{.sample_size = 128,
-                          .patch_size = 2,
-                          .in_channels = 16,
-                          .num_layers = 24,
-                          .attention_head_dim = 64,
-                          .num_attention_heads = 24,
-                          .joint_attention_dim = kPromptWidth,
-                          .caption_projection_dim = 1536,
-                          .pooled_projection_dim = kPooledWidth,
-                          .out_channels = 16,
-                          .pos_embed_max_size = 384,
-                          .qk_rms_norm = true};
-  for (int64_t i = 0; i < 13; ++i) params.dual_attention_layers.push_back(i);
-  return params;
-}
-
-model::Sd3Params Large() {
-  model::Sd3Params params = Medium();
-  params.num_layers = params.num_attention_heads = 38;
-  params.caption_projection_dim = 2432;
-  params.pos_embed_max_size = 192;
-  params.dual_attention_layers.clear();
-  return params;
-}
-
 std::shared_ptr<const model::Architecture> OfGraph(const std::string& file) {
-  const std::filesystem::path path =
-      std::filesystem::path(OXBOW_SOURCE_DIR) / "models/graphs" / file;
-  const auto json = io::ReadGraphFile(path);
-  OXBOW_CHECK(json.ok()) << json.status().ToString();
-  const auto graph = nlohmann::json::parse(*json);
-  auto architecture = model::ReadArchitecture(
-      {.class_name = graph["class"], .config_json = graph["config"].dump(), .graph_json = *json});
-  OXBOW_CHECK(architecture.ok()) << path << ": " << architecture.status().ToString();
-  return *std::move(architecture);
+  return testing::GraphArchitecture("models/graphs/" + file);
 }
 
 }  // namespace
@@ -62,9 +20,9 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
                                           "attn.to_add_out", "attn.to_q",       "attn.to_k",
                                           "attn.to_v",       "attn.to_out.0"};
   const std::vector<std::string> plain = {"to_q", "to_k", "to_v", "to_out.0"};
-  const auto sd3 = [&](std::string name, const model::Sd3Params& params) {
+  const auto sd3 = [&](std::string name, const std::string& file) {
     return DryModel{.name = std::move(name),
-                    .architecture = model::MakeSd3Architecture(params),
+                    .architecture = OfGraph(file),
                     .latent = {16, 64, 64},
                     .prompt_tokens = 205,
                     .lora_targets = joint,
@@ -87,7 +45,8 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
   const std::set<std::string> offloaded = {"flux-dev", "wan-14b", "qwen-image", "flux2-dev"};
   std::vector<std::shared_ptr<const DryModel>> models;
   for (DryModel& model : std::vector<DryModel>{
-           sd3("sd35m", Medium()), sd3("sd35l", Large()),
+           sd3("sd35m", "SD3Transformer2DModel-sd3.5-medium.json.gz"),
+           sd3("sd35l", "SD3Transformer2DModel-sd3.5-large.json.gz"),
            graph("flux-dev", "FluxTransformer2DModel-flux.1-dev.json.gz", {16, 64, 64}, 512, 4),
            graph("flux-schnell", "FluxTransformer2DModel-flux.1-schnell.json.gz", {16, 64, 64}, 256,
                  4),

@@ -25,7 +25,7 @@ struct DryModel {
   std::vector<int> ranks;  // Steps of so many ranks as well.
 };
 
-// SD3.5 by its own network, and every network of models/graphs that draws by its exported graph.
+// Every network of models/graphs that draws.
 std::vector<std::shared_ptr<const DryModel>> DryModels();
 
 }  // namespace oxbow::rehearsal

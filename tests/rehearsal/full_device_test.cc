@@ -129,7 +129,7 @@ TEST_F(FullDeviceTest, AFailedAllocationAnywhereInAStepIsOneLineAndLeavesNothing
   offloaded = average;
   offloaded.recompute = offloaded.weights_on_host = true;
   for (const PolicyKind& kind : {adapter, recomputed, average, offloaded}) {
-    SCOPED_TRACE(testing::Message()
+    SCOPED_TRACE(::testing::Message()
                  << "all weights " << (kind.trained == Trained::kFull) << ", recomputed "
                  << kind.recompute << ", on the host " << kind.weights_on_host);
     SweepOf(kind, groups);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This binary's tables, in place of the product's: SD3, and a row each for the second architecture.
+// This binary's tables, in place of the product's: a row each for the second architecture.
 #include "core/model/architecture.h"
-#include "core/model/sd3.h"
 #include "io/diffusers_directory.h"
 #include "io/prompts/text_encoders.h"
 #include "tests/second_architecture/video_transformer.h"
@@ -10,10 +9,6 @@ namespace oxbow {
 
 const std::vector<model::ArchitectureRow>& model::ArchitectureTable() {
   static const std::vector<model::ArchitectureRow> table = {
-      {model::kSd3ClassName,
-       [](const model::ArchitectureSource& source) {
-         return model::ReadSd3Architecture(source.config_json);
-       }},
       {testing::kVideoClassName, [](const model::ArchitectureSource& source) {
          return testing::ReadVideoArchitecture(source.config_json);
        }}};

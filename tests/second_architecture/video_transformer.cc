@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -35,6 +36,14 @@ struct VideoParams {
   int64_t patch_numbers() const { return channels * kPatch * kPatch; }
 };
 
+// [B, kTimeWidth] of t [B]: cosines, then sines.
+at::Tensor TimestepEmbedding(const at::Tensor& t) {
+  const int64_t half = kTimeWidth / 2;
+  const at::Tensor exponent = at::arange(half, at::kFloat) * (-std::log(1e4) / double(half));
+  const at::Tensor angle = t.unsqueeze(1) * at::exp(exponent);
+  return at::cat({at::cos(angle), at::sin(angle)}, 1);
+}
+
 class VideoTransformer final : public model::VelocityModel {
  public:
   VideoTransformer(model::Binding& bind, const VideoParams& p)
@@ -57,13 +66,12 @@ class VideoTransformer final : public model::VelocityModel {
     const at::Tensor mask = padded(conditioning.at(kMask)).unsqueeze(2);  // [B, S, 1]
     const at::Tensor words = context_(padded(conditioning.at(kContext))) * mask;
     const at::Tensor prompt = words.sum(1) / mask.sum(1).clamp_min(1);  // [B, D]
-    const at::Tensor level = time_(model::TimestepEmbedding(padded(sigma) * kTimestepsPerSigma)) +
+    const at::Tensor level = time_(TimestepEmbedding(padded(sigma) * kTimestepsPerSigma)) +
                              scale_(padded(conditioning.at(kScale)).unsqueeze(1));
     const at::Tensor all = padded(x);
     const at::Tensor tokens = patches_(Patches(all)) + Frames(all);  // [B, F N, D]
-    const at::Tensor zero = at::zeros_like(level);
     const at::Tensor hidden =
-        model::NormModulate(tokens + (prompt + level).unsqueeze(1), /*scale=*/zero, /*shift=*/zero);
+        at::layer_norm(tokens + (prompt + level).unsqueeze(1), {params_.width}, {}, {}, 1e-6);
     return Video(out_(model::GeluTanh(in_(hidden))), all.sizes()).narrow(0, 0, rows);
   }
 

@@ -294,8 +294,7 @@ void FakeLearner::Publish() {
   }
   weights::Snapshot snapshot =
       weights::MakeSnapshot({script_.epoch, script_.version, LearnerStep(1)}, frozen, trained);
-  const auto shape =
-      weights::ProbeShapeOf(*model::MakeSd3Architecture(TinyParams()), kTinyLatent, {});
+  const auto shape = weights::ProbeShapeOf(*TinyArchitecture(), kTinyLatent, {});
   const std::unique_ptr<model::Policy> probed = TinyPolicy(script_.wrong_probe ? 4 : 3);
   *snapshot.manifest.mutable_probe() = weights::RunProbe(probed->current(), *shape, 17);
   OXBOW_CHECK(weights_->Publish(std::move(snapshot)).ok()) << "publish";
@@ -333,7 +332,9 @@ v1::RegisterResponse FakeLearner::Registration() const {
   config.mutable_reward()->set_timeout_seconds(30);
   config.mutable_services()->set_groups_in_flight(2);
   config.mutable_services()->set_rpc_timeout_seconds(10);
-  response.set_transformer_config_json(model::Sd3ConfigJson(TinyParams()));
+  const model::ArchitectureSource source = testing::GraphSource(kTinyGraph);
+  response.set_transformer_config_json(source.config_json);
+  response.set_transformer_graph_json(source.graph_json);
   response.add_sink_endpoints(endpoint());
   response.add_reward_endpoints(endpoint());
   if (script_.has_buffer) response.add_buffer_endpoints(endpoint());

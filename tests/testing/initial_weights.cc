@@ -65,10 +65,10 @@ struct TensorName {
 
 // diffusers get_2d_sincos_pos_embed: the first half of the channels codes the column, the second
 // the row, each as sines then cosines.
-at::Tensor PositionTable(const Sd3Params& params) {
-  const int64_t side = params.pos_embed_max_size, quarter = params.width() / 4;
-  const double cells = static_cast<double>(params.sample_size / params.patch_size);
-  at::Tensor table = at::empty({1, side * side, params.width()}, at::kFloat);
+at::Tensor PositionTable(const LatentGeometry& latent, const std::vector<int64_t>& shape) {
+  const int64_t side = latent.side_max / latent.patch.height, quarter = shape.back() / 4;
+  const double cells = static_cast<double>(latent.side / latent.patch.height);
+  at::Tensor table = at::empty(shape, at::kFloat);
   float* out = table.mutable_data_ptr<float>();
   for (int64_t row = 0; row < side; ++row) {
     for (int64_t column = 0; column < side; ++column) {
@@ -89,9 +89,9 @@ at::Tensor PositionTable(const Sd3Params& params) {
 
 }  // namespace
 
-NamedTensors InitialSd3Weights(const Sd3Params& params, RandomStream& random) {
-  Shapes shapes = Sd3Shapes(params);
-  shapes.erase(kSd3PositionTable);
+NamedTensors InitialWeights(const Architecture& architecture, RandomStream& random) {
+  Shapes shapes = architecture.shapes();
+  const auto positions = shapes.extract(kPositionTable).mapped();
   NamedTensors tensors;
   for (const auto& [name, shape] : shapes) {
     const TensorName parts(name);
@@ -107,7 +107,7 @@ NamedTensors InitialSd3Weights(const Sd3Params& params, RandomStream& random) {
       tensors[name] = LikePyTorch(shapes, name, random);
     }
   }
-  tensors[kSd3PositionTable] = PositionTable(params);
+  tensors[kPositionTable] = PositionTable(architecture.latent(), positions);
   return tensors;
 }
 

@@ -10,11 +10,14 @@
 #pragma once
 
 #include "base/philox.h"
+#include "core/model/architecture.h"
 #include "core/model/parameters.h"
-#include "core/model/sd3.h"
 
 namespace oxbow::model {
 
-NamedTensors InitialSd3Weights(const Sd3Params& params, RandomStream& random);
+// The position table of an SD3: in every checkpoint, never trained.
+inline constexpr char kPositionTable[] = "pos_embed.pos_embed";
+
+NamedTensors InitialWeights(const Architecture& sd3, RandomStream& random);
 
 }  // namespace oxbow::model

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transformer small enough for unit tests: one block, eight channels, every weight random.
+// A transformer small enough for unit tests: two blocks, eight channels, every weight random.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
+#include "tests/testing/graph_architecture.h"
 
 namespace oxbow::rollout {
 
@@ -19,19 +19,11 @@ inline const std::vector<int64_t> kTinyLatent = {1, 4, 4};
 inline constexpr int64_t kTinyTokens = 3;
 inline constexpr int64_t kTinyWidth = 8;
 
-inline model::Sd3Params TinyParams() {
-  model::Sd3Params params;
-  params.sample_size = 4;
-  params.patch_size = 2;
-  params.in_channels = params.out_channels = 1;
-  params.num_layers = 2;
-  params.num_attention_heads = 2;
-  params.attention_head_dim = 4;
-  params.joint_attention_dim = kTinyWidth;
-  params.caption_projection_dim = kTinyWidth;
-  params.pooled_projection_dim = kTinyWidth;
-  params.pos_embed_max_size = 2;
-  return params;
+inline constexpr char kTinyGraph[] = "tests/testing/graphs/tiny.json.gz";
+
+inline const std::shared_ptr<const model::Architecture>& TinyArchitecture() {
+  static const auto architecture = testing::GraphArchitecture(kTinyGraph);
+  return architecture;
 }
 
 inline at::Tensor TinyNoise(uint64_t seed, uint64_t subject, at::IntArrayRef shape) {
@@ -43,9 +35,9 @@ inline at::Tensor TinyNoise(uint64_t seed, uint64_t subject, at::IntArrayRef sha
 
 inline std::unique_ptr<model::Policy> TinyPolicy(uint64_t seed) {
   model::Policy::Options options;
-  options.architecture = model::MakeSd3Architecture(TinyParams());
+  options.architecture = TinyArchitecture();
   uint64_t subject = 0;
-  for (const auto& [name, shape] : model::Sd3Shapes(TinyParams())) {
+  for (const auto& [name, shape] : TinyArchitecture()->shapes()) {
     options.base[name] = 0.3 * TinyNoise(seed, ++subject, shape);
   }
   options.with_reference = options.with_ema = options.trainable = false;

@@ -50,6 +50,8 @@ T5_XXL = dict(d_model=4096, d_ff=10240, num_layers=24, num_heads=64, feed_forwar
 
 PUBLISHED = {
     # name: (class, config); keys that are left out are the class's defaults
+    "sd3-medium": ("SD3Transformer2DModel", SD35 | dict(
+        num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=192, qk_norm=None)),
     "sd3.5-medium": ("SD3Transformer2DModel", SD35 | dict(
         num_layers=24, num_attention_heads=24, caption_projection_dim=1536, pos_embed_max_size=384,
         dual_attention_layers=list(range(13)))),

@@ -43,11 +43,11 @@ v1::RunConfig Config() {
 struct Learner {
   explicit Learner(uint64_t seed, rl::MomentPlace moments = rl::MomentPlace::kWithWeights) {
     model::Policy::Options options{
-        .architecture = model::MakeSd3Architecture(rollout::TinyParams()),
+        .architecture = rollout::TinyArchitecture(),
         .with_reference = false,
     };
     uint64_t subject = 0;
-    for (const auto& [name, shape] : model::Sd3Shapes(rollout::TinyParams())) {
+    for (const auto& [name, shape] : rollout::TinyArchitecture()->shapes()) {
       options.base[name] = rollout::TinyNoise(seed, ++subject, shape);
     }
     policy = model::Policy::Create(std::move(options)).value();

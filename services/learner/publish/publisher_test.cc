@@ -32,8 +32,8 @@ class PublisherTest : public ::testing::Test {
   explicit PublisherTest(uint64_t channel_bytes = 1 << 20)
       : channel_({.epoch = kEpoch, .bytes_max = channel_bytes}, weight_metrics_, Clock::Steady(),
                  nullptr) {
-    const auto shape = weights::ProbeShapeOf(*model::MakeSd3Architecture(rollout::TinyParams()),
-                                             rollout::kTinyLatent, {});
+    const auto shape =
+        weights::ProbeShapeOf(*rollout::TinyArchitecture(), rollout::kTinyLatent, {});
     publisher_ = std::make_unique<Publisher>(
         Publisher::Options{.epoch = kEpoch, .probe_shape = *shape, .gate = {.reward_floor = 0.5}},
         *policy_, coordinator_, channel_, Publisher::Metrics{learner_metrics_, weight_metrics_},
@@ -101,8 +101,7 @@ TEST_F(PublisherTest, WeightsGoOutAsTheyWereWhateverTrainingDoesNext) {
 // end of the learner neither.
 TEST_F(PublisherTest, WithoutItsProbeNothingIsAnnounced) {
   publisher_.reset();
-  auto shape = weights::ProbeShapeOf(*model::MakeSd3Architecture(rollout::TinyParams()),
-                                     rollout::kTinyLatent, {});
+  auto shape = weights::ProbeShapeOf(*rollout::TinyArchitecture(), rollout::kTinyLatent, {});
   shape->parts.clear();  // A prompt without tokens.
   Publisher publisher({.epoch = kEpoch, .probe_shape = *shape}, *policy_, coordinator_, channel_,
                       Publisher::Metrics{learner_metrics_, weight_metrics_}, nullptr);

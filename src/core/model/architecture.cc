@@ -101,13 +101,6 @@ absl::Status CheckDimensions(const LatentGeometry& geometry,
                                                  "; dimensions: ", latent_shape.size()));
 }
 
-bool IsNative(const std::string& class_name) {
-  for (const ArchitectureRow& row : ArchitectureTable()) {
-    if (row.class_name == class_name && class_name != kAnyClass) return !row.needs_graph;
-  }
-  return false;
-}
-
 std::vector<std::string> LoraTargetsOf(const Architecture& architecture) {
   for (const ArchitectureRow& row : ArchitectureTable()) {
     if (row.class_name == architecture.class_name()) return row.lora_targets;

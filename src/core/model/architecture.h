@@ -71,9 +71,9 @@ absl::Status CheckDimensions(const LatentGeometry& geometry,
 struct ForwardSize {
   int64_t rows = 1;    // In one pass; guidance doubles them.
   bool on_cpu = true;  // Where few rows are padded.
-  // Adapters of attention's linear layers train, and nothing else: what feed-forward layers and
-  // modulation take need not be kept.
-  bool attention_adapters = false;
+  // Targets (lora.h) of the adapters that train, and nothing else: what other layers take need not
+  // be kept. Empty: all weights train.
+  std::vector<std::string> adapters = {};
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
   int64_t prompt_tokens = 0;
 };
@@ -141,7 +141,6 @@ struct ArchitectureRow {
   std::string class_name;
   // kInvalidArgument for a config or graph that is not this architecture's.
   absl::StatusOr<std::shared_ptr<const Architecture>> (*read)(const ArchitectureSource& source);
-  bool needs_graph = false;
   // Endings of the names of the layers that people give an adapter; empty: a run must name them.
   std::vector<std::string> lora_targets = {};
 };
@@ -149,9 +148,6 @@ struct ArchitectureRow {
 // One row per architecture. architecture_table.cc defines nothing else, so that a binary which
 // defines its own table, as a test of a further architecture does, takes that one.
 const std::vector<ArchitectureRow>& ArchitectureTable();
-
-// Whether a class has a row of its own, and needs no graph.
-bool IsNative(const std::string& class_name);
 
 // The customary layers of adapters of a class; empty where none are known.
 std::vector<std::string> LoraTargetsOf(const Architecture& architecture);

@@ -3,7 +3,6 @@
 
 #include "core/model/architecture.h"
 #include "core/model/exported_graph/exported_architecture.h"
-#include "core/model/sd3.h"
 
 namespace oxbow::model {
 namespace {
@@ -12,7 +11,6 @@ namespace {
 ArchitectureRow Exported(const std::string& class_name, std::vector<std::string> lora_targets) {
   return {.class_name = class_name,
           .read = exported::ReadExportedArchitecture,
-          .needs_graph = true,
           .lora_targets = std::move(lora_targets)};
 }
 
@@ -23,11 +21,9 @@ ArchitectureRow Exported(const std::string& class_name, std::vector<std::string>
 // Z-Image those of Flow-Factory, and of videos those of their trainers.
 const std::vector<ArchitectureRow>& ArchitectureTable() {
   static const std::vector<ArchitectureRow> table = {
-      {.class_name = kSd3ClassName,
-       .read =
-           [](const ArchitectureSource& source) { return ReadSd3Architecture(source.config_json); },
-       .lora_targets = {"attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out",
-                        "attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"}},
+      Exported("SD3Transformer2DModel",
+               {"attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out",
+                "attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"}),
       Exported("FluxTransformer2DModel",
                {"attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0", "attn.add_q_proj",
                 "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out", "ff.net.0.proj",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/architecture.h"
 
-#include "core/model/sd3.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/small_sd3.h"
 
 namespace oxbow::model {
 namespace {
@@ -35,27 +35,13 @@ TEST(ArchitectureTest, SizesAreInPixelsAndAVideoHasFrames) {
 
 // SD3.5-M of 512 x 512 pixels: 1,713 kernels of 46 ms at eight rows, 262 ms at 48.
 TEST(ArchitectureTest, LaunchesCountWhereKernelsAreShort) {
-  Sd3Params params{.sample_size = 128,
-                   .patch_size = 2,
-                   .in_channels = 16,
-                   .num_layers = 24,
-                   .attention_head_dim = 64,
-                   .num_attention_heads = 24,
-                   .joint_attention_dim = 4096,
-                   .caption_projection_dim = 1536,
-                   .pooled_projection_dim = 2048,
-                   .out_channels = 16,
-                   .pos_embed_max_size = 384,
-                   .qk_rms_norm = true};
-  for (int64_t i = 0; i < 13; ++i) params.dual_attention_layers.push_back(i);
-  const auto published = MakeSd3Architecture(params);
+  const auto published = testing::GraphArchitecture(testing::kSd35MediumGraph);
   EXPECT_TRUE(LaunchesCount(*published, {16, 64, 64}, 8));
   EXPECT_TRUE(LaunchesCount(*published, {16, 32, 32}, 24));
   EXPECT_FALSE(LaunchesCount(*published, {16, 64, 64}, 48));
   EXPECT_FALSE(LaunchesCount(*published, {16, 128, 128}, 8));
-  params.num_attention_heads = 2;
-  params.caption_projection_dim = 128;
-  EXPECT_TRUE(LaunchesCount(*MakeSd3Architecture(params), {16, 64, 64}, 48)) << "a small network";
+  const auto small = testing::GraphArchitecture(testing::kDigitsGraph);
+  EXPECT_TRUE(LaunchesCount(*small, {1, 8, 20}, 48)) << "a small network";
 }
 
 TEST(ArchitectureTest, ASizeThatDoesNotFitIsRefusedWithTheOnesThatDo) {
@@ -126,30 +112,32 @@ TEST(ArchitectureTest, AClassWithoutARowNeedsAGraphAndIsToldHowToGetIt) {
   const std::string why = RefusalOf("FluxTransformer2DModel", "{}");
   EXPECT_THAT(why, HasSubstr("no graph of this network"));
   EXPECT_THAT(why, HasSubstr("export_model export FluxTransformer2DModel"));
-  EXPECT_TRUE(IsNative(kSd3ClassName));
-  EXPECT_FALSE(IsNative("FluxTransformer2DModel"));
 }
 
-TEST(ArchitectureTest, AnSd3ConfigSaysWhatTheNetworkTakes) {
-  const auto sd3 = ReadArchitecture(
-      {kSd3ClassName, R"({"sample_size": 64, "joint_attention_dim": 12, "num_layers": 1})"});
-  ASSERT_TRUE(sd3.ok()) << sd3.status();
-  EXPECT_EQ((*sd3)->class_name(), kSd3ClassName);
-  EXPECT_EQ((*sd3)->latent().side, 64);
-  EXPECT_EQ((*sd3)->latent().dimensions(), 3);
-  ASSERT_EQ((*sd3)->conditioning().size(), 2u);
-  EXPECT_THAT((*sd3)->conditioning()[0].shape, ElementsAre(kPromptLength, 12));
-  EXPECT_EQ(ConditioningBytes((*sd3)->conditioning(), 77), 4u * (77 * 12 + 2048));
-  EXPECT_THAT((*sd3)->buffers(), ElementsAre(kSd3PositionTable));
-  for (const std::string& name : (*sd3)->buffers()) EXPECT_TRUE((*sd3)->shapes().contains(name));
+TEST(ArchitectureTest, AGraphSaysWhatTheNetworkTakes) {
+  const auto sd3 = SmallSd3(/*blocks=*/2, /*dual=*/0);
+  EXPECT_EQ(sd3->class_name(), "SD3Transformer2DModel");
+  EXPECT_EQ(sd3->latent().side, 8);
+  EXPECT_EQ(sd3->latent().side_max, 8);
+  EXPECT_EQ(sd3->latent().dimensions(), 3);
+  ASSERT_EQ(sd3->conditioning().size(), 2u);
+  EXPECT_THAT(sd3->conditioning()[0].shape, ElementsAre(kPromptLength, 12));
+  EXPECT_EQ(ConditioningBytes(sd3->conditioning(), 77), 4u * (77 * 12 + 10));
+  EXPECT_THAT(sd3->buffers(), ElementsAre(kPositionTable));
+  for (const std::string& name : sd3->buffers()) EXPECT_TRUE(sd3->shapes().contains(name));
 }
 
-TEST(ArchitectureTest, AConfigThatIsNotSd3sIsRefused) {
-  for (const char* config :
-       {"[]", "{\"qk_norm\":\"layer_norm\"}", "{\"num_layers\":0}", "{\"patch_sise\":2}",
-        "{\"num_layers\":\"two\"}", "{\"caption_projection_dim\":7}"}) {
-    EXPECT_THAT(RefusalOf(kSd3ClassName, config), HasSubstr("transformer config")) << config;
-  }
+TEST(ArchitectureTest, AConfigThatIsNotTheGraphsIsRefused) {
+  ArchitectureSource source = testing::GraphSource(testing::kDigitsGraph);
+  auto other = nlohmann::json::parse(source.config_json);
+  other["qk_norm"] = "rms_norm";
+  const auto refusal = [&](const std::string& config) {
+    source.config_json = config;
+    return std::string(ReadArchitecture(source).status().message());
+  };
+  EXPECT_THAT(refusal("[]"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refusal(other.dump()), HasSubstr("qk_norm is \"rms_norm\", and the graph is for"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("attention_head_dim is 64, and the graph is for 16"));
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "core/model/cuda_graphs.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "gtest/gtest.h"
 #include "tests/testing/small_sd3.h"
 
@@ -54,15 +53,15 @@ TEST(DeviceTest, DeterministicAlgorithmsAreAskedForOnAGpuAlone) {
 // On a machine without a GPU this compares the CPU with itself.
 TEST(DeviceTest, ANetworkElsewhereAnswersOnTheCpuWithGradients) {
   const auto gpu = DeviceNamed("cuda");
-  const Sd3Params params = SmallSd3(/*blocks=*/2, /*dual=*/1);
   at::manual_seed(2);
   Policy::Options options{
-      .architecture = MakeSd3Architecture(params),
+      .architecture = SmallSd3(/*blocks=*/2, /*dual=*/1),
       .trained = Trained::kLora,
       .guidance = 2,
       .negative = {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}}};
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q"}};
-  for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.2;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.2;
   const auto here = *Policy::Create(options);
   options.device = gpu.ok() ? *gpu : at::Device(at::kCPU);
   const auto there = *Policy::Create(options);

@@ -11,7 +11,6 @@
 
 #include "base/philox.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "tests/testing/initial_weights.h"
 #include "tests/testing/small_sd3.h"
 
@@ -19,8 +18,6 @@ namespace oxbow::model {
 namespace {
 
 using ::testing::HasSubstr;
-
-const Sd3Params kParams = SmallSd3(/*blocks=*/2, /*dual=*/0);
 
 // Rows of very different sizes, one of zeros and one of a single value.
 at::Tensor SomeWeight(int64_t seed) {
@@ -46,7 +43,7 @@ TEST(Int8WeightsTest, EachValueIsTheNearestMultipleOfItsRowsScale) {
           largest = std::max(largest, std::abs(weight[row][i].item<double>()));
         }
         const double scale = scales[row][0].item<double>(), least = largest / 127;
-        SCOPED_TRACE(testing::Message() << "seed " << seed << ", row " << row);
+        SCOPED_TRACE(::testing::Message() << "seed " << seed << ", row " << row);
         if (largest == 0) {
           EXPECT_EQ(scale, 1);
         } else {
@@ -86,13 +83,13 @@ TEST(Int8WeightsTest, AProductAndItsGradientAreThoseOfThePlainWeight) {
 
 Policy::Options Options(at::ScalarType compute) {
   RandomStream random({.seed = 3});
-  Policy::Options options{.architecture = MakeSd3Architecture(kParams),
-                          .base = InitialSd3Weights(kParams, random),
+  Policy::Options options{.architecture = SmallSd3(/*blocks=*/2, /*dual=*/0),
+                          .base = InitialWeights(*SmallSd3(/*blocks=*/2, /*dual=*/0), random),
                           .trained = Trained::kLora,
                           .lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "ff.net.2"}},
                           .compute = compute};
   for (auto& [name, tensor] : options.base) {
-    if (name != kSd3PositionTable) tensor.add_(at::randn(tensor.sizes()), 0.1);
+    if (name != kPositionTable) tensor.add_(at::randn(tensor.sizes()), 0.1);
   }
   return options;
 }

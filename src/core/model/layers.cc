@@ -4,23 +4,15 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/check.h"
-#include "core/model/device.h"
-#include "core/model/fused/fused_layers.h"
 #include "core/model/fused/gelu.h"
-#include "core/model/fused/modulation.h"
 #include "core/model/int8_weights.h"
 #include "core/model/packed_weights.h"
 
 namespace oxbow::model {
 namespace {
-
-constexpr double kNormEpsilon = 1e-6;
-constexpr int64_t kTimestepFrequencies = 128;
-constexpr double kTimestepPeriodMax = 10000;
 
 // Products with fewer results take other paths in a CPU's library, by the place of a row among the
 // others, unless what they sum comes in fours.
@@ -94,13 +86,6 @@ at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Lin
   return at::Tensor(y).addmm_(x.to(type), w.to(type).t(), 1, scale);
 }
 
-// x + a * b in float32. Without autocast, which would make float32 copies of a and b first; the
-// sum reads them in the type they have.
-at::Tensor AddProduct(const at::Tensor& x, const at::Tensor& a, const at::Tensor& b) {
-  const c10::impl::ExcludeDispatchKeyGuard plain(c10::autocast_dispatch_keyset);
-  return at::addcmul(x, a, b);
-}
-
 }  // namespace
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
@@ -124,45 +109,6 @@ std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> line
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
   const at::Tensor all = AddLora(Product(rows, at::cat(weights), at::cat(biases)), rows, linears);
   return Reshaped(all, x.sizes()).split_with_sizes(widths, -1);
-}
-
-at::Tensor NormModulate(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {
-  if (auto fused = fused::NormModulate(x, scale, shift, kNormEpsilon, OperandType(x))) {
-    return *std::move(fused);
-  }
-  if (OperandType(x) == at::kFloat) {
-    if (auto fused = fused::NormModulateOnCpu(x, scale, shift, kNormEpsilon)) {
-      return *std::move(fused);
-    }
-  }
-  const at::Tensor norm = at::layer_norm(x, {x.size(-1)}, {}, {}, kNormEpsilon);
-  const at::Tensor factor = scale.to(at::kFloat) + 1;
-  return AsOperand(AddProduct(shift.unsqueeze(1), norm, factor.unsqueeze(1)));
-}
-
-at::Tensor AddGated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
-  if (auto fused = fused::AddGated(x, gate, y)) return *std::move(fused);
-  if (auto fused = fused::AddGatedOnCpu(x, gate, y)) return *std::move(fused);
-  return AddProduct(x, gate.unsqueeze(1), y);
-}
-
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight) {
-  if (!weight.defined()) return x;
-  if (auto fused = fused::RmsNorm(x, weight, kNormEpsilon)) return *std::move(fused);
-  if (x.is_cuda()) {  // One kernel, which sums in float32 whatever the type of x.
-    return std::get<0>(
-        at::_fused_rms_norm(x, {x.size(-1)}, weight.to(x.scalar_type()), kNormEpsilon));
-  }
-  const at::Tensor exact = x.to(at::kFloat);
-  return AsOperand(exact * at::rsqrt(exact.square().mean(-1, /*keepdim=*/true) + kNormEpsilon) *
-                   weight);
-}
-
-at::Tensor TimestepEmbedding(const at::Tensor& t) {
-  const at::Tensor exponent = at::arange(kTimestepFrequencies, t.options().dtype(at::kFloat)) *
-                              (-std::log(kTimestepPeriodMax)) / double(kTimestepFrequencies);
-  const at::Tensor angle = t.unsqueeze(1) * at::exp(exponent);
-  return at::cat({at::cos(angle), at::sin(angle)}, 1);
 }
 
 at::Tensor GeluTanh(const at::Tensor& x) { return fused::GeluTanh(x); }

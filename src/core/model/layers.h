@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layers that transformers share. All are differentiable. Without an AutocastScope they take
 // and return float32. Within one (device.h), what goes into products and attention has the scope's
-// type, cast once; the sums that run through a network (AddGated) stay in float32.
+// type, cast once; the sums that run through a network stay in float32.
 //
 // A row of a result depends on its own row alone, bit for bit, from kRowsMin rows on: below that,
 // matrix products take other paths. This holds for one torch thread; several split the rows of a
@@ -35,19 +35,6 @@ struct Linear {
 // Several linears of one input: [..., in] -> [..., out_i] for each. Plain weights are one product
 // up to kTogetherWidthMax; the results are views of it then.
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears);
-
-// Layer norm without affine, eps 1e-6, then scaled and shifted per sample:
-// LN(x) * (1 + scale) + shift. x [B, T, D]; scale, shift [B, D].
-at::Tensor NormModulate(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift);
-
-// x + gate * y, gate [B, D] per sample. x, y [B, T, D].
-at::Tensor AddGated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
-
-// x * rsqrt(mean(x^2) + 1e-6) * weight over the last dimension; x itself if weight is undefined.
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight);
-
-// Sinusoidal embedding [B, 256] of t [B]: cosines first, frequencies exp(-ln(10000) i / 128).
-at::Tensor TimestepEmbedding(const at::Tensor& t);
 
 at::Tensor GeluTanh(const at::Tensor& x);
 

@@ -11,7 +11,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "gtest/gtest.h"
 #include "tests/testing/small_sd3.h"
 
@@ -21,15 +20,15 @@ namespace {
 constexpr int kBlocks = 5;
 
 std::unique_ptr<Policy> PolicyOf(bool offloaded, bool moving = false) {
-  const Sd3Params params = SmallSd3(kBlocks, /*dual=*/1);
   at::manual_seed(3);
-  Policy::Options options{.architecture = MakeSd3Architecture(params),
+  Policy::Options options{.architecture = SmallSd3(kBlocks, /*dual=*/1),
                           .average_on_host = true,
                           .weights_on_host = offloaded,
                           .old = moving ? OldPolicy::kKept : OldPolicy::kNone,
                           .moving_reference = moving,
                           .checkpoint_activations = true};
-  for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.3;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.3;
   return *Policy::Create(std::move(options));
 }
 
@@ -76,10 +75,9 @@ TEST(OffloadedWeightsTest, OldPolicyAndAReferenceThatMovesHaveTheSameBits) {
 
 // A LoRA whose adapter has an effect, and has a reference of its own where `moving`.
 std::unique_ptr<Policy> AdapterOf(bool offloaded, BaseWeights base, bool moving) {
-  const Sd3Params params = SmallSd3(kBlocks, /*dual=*/1);
   at::manual_seed(3);
   Policy::Options options{
-      .architecture = MakeSd3Architecture(params),
+      .architecture = SmallSd3(kBlocks, /*dual=*/1),
       .trained = Trained::kLora,
       .lora = {.rank = 2, .alpha = 4, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}},
       .weights_on_host = offloaded,
@@ -88,7 +86,8 @@ std::unique_ptr<Policy> AdapterOf(bool offloaded, BaseWeights base, bool moving)
       .compute = base == BaseWeights::kInt8 ? at::kBFloat16 : at::kFloat,
       .base_weights = base,
       .checkpoint_activations = true};
-  for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.3;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.3;
   auto policy = *Policy::Create(std::move(options));
   at::manual_seed(4);
   const at::NoGradGuard no_grad;

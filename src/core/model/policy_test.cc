@@ -6,7 +6,6 @@
 
 #include <cmath>
 
-#include "core/model/sd3.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/initial_weights.h"
@@ -18,15 +17,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const Sd3Params kParams = SmallSd3(/*blocks=*/2, /*dual=*/0);
 const char* const kToQ = "transformer_blocks.1.attn.to_q";
 
 Policy::Options FullOptions() {
   RandomStream random({.seed = 3});
-  Policy::Options options{.architecture = MakeSd3Architecture(kParams),
-                          .base = InitialSd3Weights(kParams, random)};
+  Policy::Options options{.architecture = SmallSd3(/*blocks=*/2, /*dual=*/0),
+                          .base = InitialWeights(*SmallSd3(/*blocks=*/2, /*dual=*/0), random)};
   for (auto& [name, tensor] : options.base) {
-    if (name == kSd3PositionTable) continue;
+    if (name == kPositionTable) continue;
     for (int64_t i = 0; i < tensor.numel(); ++i) {
       tensor.mutable_data_ptr<float>()[i] += static_cast<float>(0.1 * random.NextNormal());
     }
@@ -121,8 +119,8 @@ TEST(PolicyTest, TrainingMovesCurrentAloneAndNeverTheBuffer) {
   for (Policy::Options options : {FullOptions(), LoraOptions()}) {
     const auto policy = *Policy::Create(std::move(options));
     const at::Tensor before = Velocity(policy->reference()).detach();
-    EXPECT_FALSE(policy->parameters().Has(kSd3PositionTable));
-    EXPECT_TRUE(policy->frozen().contains(kSd3PositionTable));
+    EXPECT_FALSE(policy->parameters().Has(kPositionTable));
+    EXPECT_TRUE(policy->frozen().contains(kPositionTable));
     Velocity(policy->current()).square().sum().backward();
     EXPECT_GT(policy->parameters().flat_grad().abs().max().item<float>(), 0);
     const at::NoGradGuard no_grad;
@@ -237,7 +235,7 @@ TEST(PolicyTest, AnAdapterIsTheMergedWeight) {
           .add_(at::mm(adapter.Get(module + ".lora_B.weight"), a), 2.0);
     }
   }
-  const auto network = *MakeSd3Transformer(kParams, merged.tensors());
+  const auto network = *SmallSd3(/*blocks=*/2, /*dual=*/0)->Make(merged.tensors(), nullptr, {});
   const at::Tensor ours = Velocity(policy->current()), oracle = Velocity(*network);
   EXPECT_TRUE(at::allclose(ours, oracle, 1e-4, 1e-4)) << (ours - oracle).abs().max();
   ours.square().sum().backward();
@@ -254,28 +252,23 @@ TEST(PolicyTest, AnAdapterIsTheMergedWeight) {
 }
 
 TEST(PolicyTest, LoraTargetsMatchAsPeftDoes) {
-  const LinearModules modules = Sd3Linears(kParams);
+  const LinearModules modules = SmallSd3(/*blocks=*/2, /*dual=*/0)->linears();
   const auto q = *MatchLoraTargets(modules, {"attn.to_q"});
   EXPECT_THAT(q, ::testing::ElementsAre("transformer_blocks.0.attn.to_q", kToQ));  // Not attn2.
   EXPECT_THAT(*MatchLoraTargets(modules, {"proj_out"}), ::testing::ElementsAre("proj_out"));
-  const Sd3Params medium{.num_layers = 24,
-                         .num_attention_heads = 24,
-                         .caption_projection_dim = 1536,
-                         .pos_embed_max_size = 384,
-                         .dual_attention_layers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
-                         .qk_rms_norm = true};
+  const auto medium = testing::GraphArchitecture(testing::kSd35MediumGraph);
   const auto published =
-      *MatchLoraTargets(Sd3Linears(medium),
+      *MatchLoraTargets(medium->linears(),
                         {"attn.add_k_proj", "attn.add_q_proj", "attn.add_v_proj", "attn.to_add_out",
                          "attn.to_k", "attn.to_out.0", "attn.to_q", "attn.to_v"});
   EXPECT_EQ(published.size(), 191u);
   int64_t elements = 0;
-  for (const auto& [name, shape] : Sd3Shapes(medium)) {
+  for (const auto& [name, shape] : medium->shapes()) {
     int64_t numel = 1;
     for (const int64_t n : shape) numel *= n;
     elements += numel;
   }
-  EXPECT_EQ(Sd3Shapes(medium).size(), 909u);  // SD3.5-medium as published.
+  EXPECT_EQ(medium->shapes().size(), 909u);  // SD3.5-medium as published.
   EXPECT_EQ(elements, 2'469'663'936);
 }
 

@@ -8,23 +8,21 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "gtest/gtest.h"
 #include "tests/testing/small_sd3.h"
 
 namespace oxbow::model {
 namespace {
 
-const Sd3Params kParams = SmallSd3(/*blocks=*/3, /*dual=*/1);
-
 std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
                                  at::ScalarType compute = at::kFloat) {
   at::manual_seed(3);
-  Policy::Options options{.architecture = MakeSd3Architecture(kParams),
+  Policy::Options options{.architecture = SmallSd3(/*blocks=*/3, /*dual=*/1),
                           .trained = trained,
                           .compute = compute,
                           .checkpoint_activations = recompute};
-  for (const auto& [name, shape] : Sd3Shapes(kParams)) options.base[name] = at::randn(shape) * 0.3;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.3;
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
   auto policy = *Policy::Create(std::move(options));
   if (trained == Trained::kLora) {  // B starts at zero, and with it the gradient of A.

@@ -13,14 +13,11 @@
 
 #include "core/model/cuda_graphs.h"
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "gtest/gtest.h"
 #include "tests/testing/small_sd3.h"
 
 namespace oxbow::model {
 namespace {
-
-const Sd3Params kParams = SmallSd3(/*blocks=*/2, /*dual=*/1);
 
 class FakeRecorder final : public GraphRecorder {
  public:
@@ -63,7 +60,7 @@ struct Kind {
 std::unique_ptr<Policy> PolicyOf(const Kind& kind, std::shared_ptr<GraphRecorder> graphs) {
   at::manual_seed(4);
   Policy::Options options{
-      .architecture = MakeSd3Architecture(kParams),
+      .architecture = SmallSd3(/*blocks=*/2, /*dual=*/1),
       .trained = kind.trained,
       .with_reference = false,
       .with_ema = false,
@@ -74,7 +71,8 @@ std::unique_ptr<Policy> PolicyOf(const Kind& kind, std::shared_ptr<GraphRecorder
       .compute = kind.compute,
       .graphs = std::move(graphs)};
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "ff.net.2"}};
-  for (const auto& [name, shape] : Sd3Shapes(kParams)) options.base[name] = at::randn(shape) * 0.2;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.2;
   return *Policy::Create(std::move(options));
 }
 

@@ -7,8 +7,8 @@
 #include <c10/core/InferenceMode.h>
 
 #include "core/model/policy.h"
-#include "core/model/sd3.h"
 #include "gtest/gtest.h"
+#include "tests/testing/graph_architecture.h"
 #include "tests/testing/initial_weights.h"
 
 namespace oxbow::model {
@@ -16,18 +16,8 @@ namespace {
 
 constexpr uint64_t kSeed = 11;
 
-Sd3Params DigitsParams() {
-  return {.sample_size = 20,
-          .patch_size = 4,
-          .in_channels = 1,
-          .num_layers = 3,
-          .attention_head_dim = 16,
-          .num_attention_heads = 4,
-          .joint_attention_dim = 64,
-          .caption_projection_dim = 64,
-          .pooled_projection_dim = 64,
-          .out_channels = 1,
-          .pos_embed_max_size = 5};
+std::shared_ptr<const Architecture> Digits() {
+  return testing::GraphArchitecture(testing::kDigitsGraph);
 }
 
 at::Tensor Draw(at::IntArrayRef shape, RandomStream& random) {
@@ -36,11 +26,11 @@ at::Tensor Draw(at::IntArrayRef shape, RandomStream& random) {
   return tensor;
 }
 
-NamedTensors RandomWeights(const Sd3Params& params) {
+NamedTensors RandomWeights(const Architecture& network) {
   RandomStream random({.seed = kSeed});
-  NamedTensors weights = InitialSd3Weights(params, random);
+  NamedTensors weights = InitialWeights(network, random);
   for (auto& [name, tensor] : weights) {  // Zero-initialised layers would hide everything.
-    if (name != kSd3PositionTable) tensor = tensor + Draw(tensor.sizes(), random) * 0.05;
+    if (name != kPositionTable) tensor = tensor + Draw(tensor.sizes(), random) * 0.05;
   }
   return weights;
 }
@@ -71,9 +61,8 @@ class RowInvarianceTest : public ::testing::TestWithParam<Trained> {
  protected:
   void SetUp() override {
     at::set_num_threads(1);
-    Policy::Options options{.architecture = MakeSd3Architecture(DigitsParams()),
-                            .base = RandomWeights(DigitsParams()),
-                            .trained = GetParam()};
+    Policy::Options options{
+        .architecture = Digits(), .base = RandomWeights(*Digits()), .trained = GetParam()};
     options.lora = {
         .rank = 8, .alpha = 16, .targets = {"attn.to_q", "attn.to_v", "attn.add_k_proj"}};
     policy_ = *Policy::Create(std::move(options));

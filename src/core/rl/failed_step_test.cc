@@ -111,7 +111,7 @@ TrainerOptions OptionsOf(const Path& path) {
 std::unique_ptr<model::Policy> PolicyOf(const Path& path) {
   if (!path.lora && !path.offloads) return std::make_unique<ToyPolicy>();
   model::Policy::Options options{
-      .architecture = model::MakeSd3Architecture(rollout::TinyParams()),
+      .architecture = rollout::TinyArchitecture(),
       .trained = path.lora ? model::Trained::kLora : model::Trained::kFull,
       .lora = {.rank = 2, .alpha = 2, .targets = {"attn.to_q", "attn.to_v"}},
       .with_ema = path.ema,
@@ -119,7 +119,7 @@ std::unique_ptr<model::Policy> PolicyOf(const Path& path) {
       .weights_on_host = path.offloads,
       .checkpoint_activations = path.offloads};
   uint64_t subject = 0;
-  for (const auto& [name, shape] : model::Sd3Shapes(rollout::TinyParams())) {
+  for (const auto& [name, shape] : rollout::TinyArchitecture()->shapes()) {
     options.base[name] = 0.3 * rollout::TinyNoise(1, ++subject, shape);
   }
   auto policy = model::Policy::Create(std::move(options));

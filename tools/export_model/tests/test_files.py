@@ -69,7 +69,7 @@ class Goldens(unittest.TestCase):
         wrapper = WRAPPERS["SD3Transformer2DModel"]
         config = json.loads((ROOT / "models/digits/transformer/config.json").read_text())
         made = exported_graph(wrapper, make_transformer(wrapper, config, fake=True))
-        self.assertEqual(made["nodes"], read_graph(ROOT / "tests/golden/graphs/digits.json.gz")["nodes"])
+        self.assertEqual(made["nodes"], read_graph(ROOT / "models/digits/transformer/graph.json.gz")["nodes"])
 
 
 class Decoders(unittest.TestCase):

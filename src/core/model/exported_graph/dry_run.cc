@@ -22,13 +22,24 @@ at::Tensor Empty(at::IntArrayRef shape) {
   return at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(Nowhere()));
 }
 
-// Every weight trains: an upper bound for adapters too.
-NamedTensors Weights(const Graph& graph) {
+NamedTensors Weights(const Graph& graph, bool train) {
   NamedTensors weights;
   for (const GraphParameter& parameter : graph.parameters) {
-    weights[parameter.name] = Empty(parameter.shape).requires_grad_(!parameter.buffer);
+    weights[parameter.name] = Empty(parameter.shape).requires_grad_(train && !parameter.buffer);
   }
   return weights;
+}
+
+// The layers of weights, those of `adapted` with an adapter of rank 1 that trains.
+std::map<std::string, Linear> Linears(const Graph& graph, const NamedTensors& weights,
+                                      const std::vector<std::string>& adapted) {
+  std::map<std::string, Linear> linears = PlainLinears(graph, weights);
+  for (const std::string& module : adapted) {
+    Linear& linear = linears.at(module);
+    linear.lora_a = Empty({1, linear.weight.size(1)}).requires_grad_(true);
+    linear.lora_b = Empty({linear.weight.size(0), 1}).requires_grad_(true);
+  }
+  return linears;
 }
 
 std::vector<at::Tensor> Inputs(const Graph& graph, const SymbolValues& sizes) {
@@ -152,12 +163,13 @@ auto Guarded(const Run& run) -> decltype(run()) {
 }
 
 absl::StatusOr<KeptBytes> Counted(const std::shared_ptr<const Program>& program,
-                                  const SymbolValues& sizes) {
+                                  const SymbolValues& sizes,
+                                  const std::vector<std::string>& adapted) {
   const Graph& graph = program->graph;
-  const NamedTensors weights = Weights(graph);
+  const NamedTensors weights = Weights(graph, /*train=*/adapted.empty());
   const std::vector<at::Tensor> inputs = Inputs(graph, sizes);
   if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
-  const Interpreter interpreter(program, weights, PlainLinears(graph, weights), Nowhere(), {});
+  const Interpreter interpreter(program, weights, Linears(graph, weights, adapted), Nowhere(), {});
   Ledger ledger(*program);
   for (const auto& [name, weight] : weights) ledger.Ignore(weight);
   for (const at::Tensor& input : inputs) ledger.Ignore(input);
@@ -178,7 +190,7 @@ absl::StatusOr<std::vector<at::Tensor>> RunWithoutGradients(
   const at::NoGradGuard no_gradients;
   return Guarded([&]() -> absl::StatusOr<std::vector<at::Tensor>> {
     const Graph& graph = program->graph;
-    const NamedTensors weights = Weights(graph);
+    const NamedTensors weights = Weights(graph, /*train=*/false);
     std::vector<at::Tensor> inputs = Inputs(graph, sizes);
     if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
     for (size_t i = 0; held != nullptr && i < inputs.size(); ++i) {
@@ -195,9 +207,10 @@ absl::StatusOr<std::vector<at::Tensor>> RunWithoutGradients(
 }  // namespace
 
 absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
-                                 const SymbolValues& sizes) {
+                                 const SymbolValues& sizes,
+                                 const std::vector<std::string>& adapted) {
   const at::AutoGradMode with_gradients(true);
-  return Guarded([&] { return Counted(program, sizes); });
+  return Guarded([&] { return Counted(program, sizes, adapted); });
 }
 
 absl::StatusOr<uint64_t> PeakBytes(const std::shared_ptr<const Program>& program,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,10 +22,12 @@ struct KeptBytes {
   uint64_t between = 0;  // Values that blocks hand on: all that recomputation keeps.
 };
 
-// `sizes`: of every symbol. kInvalidArgument names the node that does not take its arguments.
-// kUnimplemented if an operator cannot run without values.
+// `sizes`: of every symbol. `adapted`: modules of linear layers whose adapters train, and nothing
+// else; empty: every weight trains. kInvalidArgument names the node that does not take its
+// arguments. kUnimplemented if an operator cannot run without values.
 absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
-                                 const SymbolValues& sizes);
+                                 const SymbolValues& sizes,
+                                 const std::vector<std::string>& adapted = {});
 
 // Bytes in float32 that a run without gradients holds at most, beside weights and inputs: of the
 // values of nodes, and of a decoder's states. Memory that an operator takes inside itself is not seen. Statuses are those of

@@ -11,12 +11,38 @@
 #include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/head_layers.h"
+#include "core/model/fused/modulation.h"
 
 namespace oxbow::model::exported {
 namespace {
 
 constexpr double kShortBound = 1.0 / (1 << 6);
 constexpr double kExactBound = 1.0 / (1 << 16);
+
+// A condition [B, 1, D] or [B, D] of tokens x [B, T, D] as [B, D]; undefined for any other.
+at::Tensor OfSamples(const at::Tensor& condition, const at::Tensor& x) {
+  if (!condition.defined() || x.dim() != 3 || condition.dim() < 2 || condition.dim() > 3) return {};
+  const at::Tensor rows =
+      condition.dim() == 3 && condition.size(1) == 1 ? condition.select(1, 0) : condition;
+  return rows.dim() == 2 && rows.size(0) == x.size(0) ? rows : at::Tensor();
+}
+
+// In float32: a CPU keeps the types of its nodes.
+std::optional<at::Tensor> NormOnCpu(const Fusion& fusion, const TensorAt& at) {
+  const at::Tensor x = at(fusion.x), scale = OfSamples(at(fusion.scale), x),
+                   shift = OfSamples(at(fusion.shift), x);
+  if (fusion.base != 1 || !scale.defined() || !shift.defined()) return std::nullopt;
+  return fused::NormModulateOnCpu(x, scale, shift, fusion.eps);
+}
+
+std::optional<at::Tensor> GateOnCpu(const Fusion& fusion, const TensorAt& at) {
+  const at::Tensor x = at(fusion.x);
+  at::Tensor gate = at(fusion.a), y = at(fusion.b);
+  if (y.sizes() != x.sizes()) std::swap(gate, y);
+  gate = OfSamples(gate, x);
+  if (!gate.defined()) return std::nullopt;
+  return fused::AddGatedOnCpu(x, gate, y);
+}
 
 std::optional<at::Tensor> NormBy(const Fusion& fusion, const TensorAt& at) {
   const at::Tensor x = at(fusion.x);
@@ -105,6 +131,10 @@ std::optional<at::Tensor> HeadsBy(const Fusion& fusion, const TensorAt& at) {
 }  // namespace
 
 std::optional<at::Tensor> RunFused(const Fusion& fusion, const TensorAt& at) {
+  if (at(fusion.x).is_cpu()) {
+    if (fusion.kind == FusionKind::kNorm) return NormOnCpu(fusion, at);
+    return fusion.kind == FusionKind::kGate ? GateOnCpu(fusion, at) : std::nullopt;
+  }
   if (!fused::HasKernels() || !at(fusion.x).is_cuda()) return std::nullopt;
   switch (fusion.kind) {
     case FusionKind::kNorm:

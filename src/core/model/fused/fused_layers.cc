@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/fused/fused_layers.h"
 
-#include "core/model/fused/head_layers.h"
-
 // Set by the build where CUDA's compiler is.
 #if OXBOW_HAS_FUSED_KERNELS
 #include <ATen/ATen.h>
@@ -14,14 +12,6 @@
 namespace oxbow::model::fused {
 
 bool HasKernels() { return OXBOW_HAS_FUSED_KERNELS; }
-
-std::optional<at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (x.dim() < 3 || !x.is_contiguous() || weight.numel() != x.size(-1)) return std::nullopt;
-  const at::Tensor heads = x.dim() == 4 ? x : x.reshape({1, -1, x.size(-2), x.size(-1)});
-  auto y = JoinHeads({{.x = heads, .norm = true, .eps = eps, .weight = weight}}, x.scalar_type());
-  if (y) *y = y->view(x.sizes());
-  return y;
-}
 
 #if OXBOW_HAS_FUSED_KERNELS
 namespace {
@@ -123,11 +113,6 @@ struct GateTokensFunction : torch::autograd::Function<GateTokensFunction> {
   }
 };
 
-bool IsExact(const at::Tensor& x) {
-  return x.is_cuda() && x.dim() == 3 && x.scalar_type() == at::kFloat;
-}
-bool IsPerSample(const at::Tensor& condition) { return condition.dim() == 2; }
-
 }  // namespace
 
 std::optional<at::Tensor> NormTokens(const at::Tensor& tokens, const TokenModulation& by,
@@ -165,27 +150,8 @@ std::optional<at::Tensor> GateTokens(const at::Tensor& residuals, const at::Tens
   return GateTokensFunction::apply(x, gate, y, *rows, out);
 }
 
-std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& scale,
-                                       const at::Tensor& shift, double eps, at::ScalarType out) {
-  if (!IsExact(x) || !IsPerSample(scale) || !IsPerSample(shift)) return std::nullopt;
-  return NormTokens(x, {scale.unsqueeze(1), shift.unsqueeze(1)}, eps, out);
-}
-
-std::optional<at::Tensor> AddGated(const at::Tensor& x, const at::Tensor& gate,
-                                   const at::Tensor& y) {
-  if (!IsExact(x) || !IsPerSample(gate) || !y.is_contiguous()) return std::nullopt;
-  return GateTokens(x, gate.unsqueeze(1), y, at::kFloat);
-}
-
 #else
 
-std::optional<at::Tensor> NormModulate(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                       double, at::ScalarType) {
-  return std::nullopt;
-}
-std::optional<at::Tensor> AddGated(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
-  return std::nullopt;
-}
 std::optional<at::Tensor> NormTokens(const at::Tensor&, const TokenModulation&, double,
                                      at::ScalarType) {
   return std::nullopt;

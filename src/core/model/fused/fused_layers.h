@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers of layers.h as one CUDA kernel each, differentiable. Each returns nullopt where it does
+// Layers as one CUDA kernel each, differentiable. Each returns nullopt where it does
 // not apply: without a GPU or CUDA's compiler in the build, for shapes or types that the kernels do
 // not take, and where weight, scale, shift or gate want a gradient. The caller then computes the
 // same of PyTorch's operators.
@@ -12,17 +12,6 @@
 namespace oxbow::model::fused {
 
 bool HasKernels();
-
-// model::RmsNorm: [..., width] in x's type.
-std::optional<at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
-
-// model::NormModulate of x [B, T, D] float32, in the type `out`.
-std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& scale,
-                                       const at::Tensor& shift, double eps, at::ScalarType out);
-
-// model::AddGated of x [B, T, D] float32.
-std::optional<at::Tensor> AddGated(const at::Tensor& x, const at::Tensor& gate,
-                                   const at::Tensor& y);
 
 // Tokens x [B, T, D], float32 or bfloat16, under conditions that broadcast to them: of one value a
 // column, a sample or a token ([D], [B, 1, D], [B, T, D]). Undefined conditions are 0.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NormModulate and AddGated of layers.h on a CPU, float32, as one pass each (modulation_kernel.h),
+// Modulated norms and gated sums on a CPU, float32, as one pass each (modulation_kernel.h),
 // differentiable in all they take. Each returns nullopt where it does not apply: on another device,
 // for other types, and for widths or layouts that the passes do not take. The caller then computes
 // the same of PyTorch's operators.
