@@ -133,10 +133,11 @@ double ProbeToleranceOf(const RunSetup& setup) {
   return merged || !setup.device.is_cpu() ? 5e-3 : 1e-4;
 }
 
-absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
+absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup, int rank) {
   const v1::RunConfig& config = setup.config;
   const v1::LoraConfig& lora = config.model().lora();
   const config::MemoryParts memory = config::MemoryOf(config.model());
+  const bool shares = run::SharesWeights(config);
   return model::Policy::Create({.architecture = setup.model.architecture,
                                 .read_base = std::move(setup.model.read_transformer),
                                 .trained = config.model().trained() == v1::TRAINED_PART_LORA
@@ -150,6 +151,9 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .with_ema = config.ema().enabled(),
                                 .average_on_host = memory.offload_average,
                                 .weights_on_host = memory.offload_weights,
+                                .weights_shared = shares,
+                                .weights_come =
+                                    shares && rank > 0 && !run::ReadsReference(config.method()),
                                 .old = run::OldPolicyOf(config.method()),
                                 .moving_reference = run::MovesReference(config),
                                 .trainable = true,
