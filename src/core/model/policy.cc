@@ -62,11 +62,13 @@ NetworkBinder::NetworkBinder(const PolicyOptions& options)
       lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
       execution_{.compute = options.compute,
                  .checkpoint_activations = options.checkpoint_activations,
+                 .inputs_on_host = options.inputs_on_host,
                  .embedded_guidance = options.embedded_guidance},
       device_(options.device),
       graphs_(options.graphs),
       guidance_(options.guidance),
       negative_(MovedTo(options.negative, options.device)),
+      guided_apart_(options.guided_apart),
       whole_timesteps_(options.whole_timesteps),
       rows_per_forward_(options.rows_per_forward) {
   if (!options.weights_on_host) return;
@@ -182,11 +184,15 @@ std::unique_ptr<VelocityModel> NetworkBinder::MakeNetwork(const NamedTensors& te
     }
     network = MakeRecorded(std::move(network), std::move(weights), graphs_);
   }
+  if (execution_.inputs_on_host) network = MakeInputsOnHost(std::move(network), device_);
   if (offloaded_ != nullptr) network = MakeOffloaded(std::move(network), *offloaded_);
   if (whole_timesteps_) network = MakeWholeTimesteps(std::move(network));
   network = MakeBounded(std::move(network), rows_per_forward_);
   if (guidance_ == 1) return network;
-  return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch());
+  std::optional<std::vector<at::Tensor>> apart;
+  if (guided_apart_ && adapter != nullptr) apart = Handles(adapter->tensors);
+  return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch(),
+                    std::move(apart));
 }
 
 BoundNetwork NetworkBinder::BindMerged(const NamedTensors& adapter, NamedTensors& merged) const {

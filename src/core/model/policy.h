@@ -80,6 +80,8 @@ struct PolicyOptions {
   BaseWeights base_weights = BaseWeights::kCompute;
   at::Device device = at::kCPU;         // Where all weights are.
   bool checkpoint_activations = false;  // Less memory for a third forward pass; see recompute.h.
+  bool inputs_on_host = false;          // With that: of each block its input, too; host_inputs.h.
+  bool guided_apart = false;            // LoRA: the halves of guidance; see velocity_model.h.
   // Not trainable: forward passes are recorded and replayed; see cuda_graphs.h. Null: not.
   // Shared by the networks, whose recordings share memory.
   std::shared_ptr<GraphRecorder> graphs;
@@ -129,6 +131,7 @@ class NetworkBinder {
   const std::shared_ptr<GraphRecorder> graphs_;  // Shared by the networks.
   const double guidance_;
   const Conditioning negative_;
+  const bool guided_apart_;
   const bool whole_timesteps_;
   const int64_t rows_per_forward_;
   std::shared_ptr<OffloadedWeights> offloaded_;  // Unless null, before what it outlives.
