@@ -68,8 +68,10 @@ bool TrainsAttentionAlone(const v1::LoraConfig& lora) {
 }
 
 model::Execution ExecutionOf(const v1::RunConfig& config) {
+  const config::MemoryParts memory = config::MemoryOf(config.model());
   return {.compute = IsMixedPrecision(config) ? at::kBFloat16 : at::kFloat,
-          .checkpoint_activations = config::MemoryOf(config.model()).recompute};
+          .checkpoint_activations = memory.recompute,
+          .inputs_on_host = memory.offload_inputs};
 }
 
 // A pass over so many samples.
@@ -90,8 +92,13 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
       config.method().anchor().weight() > 0
           ? run::RowsOfPass(config) / std::max<uint64_t>(1, run::TrainedSteps(config))
           : 0;
-  return facts.architecture->ActivationBytes(
-      ExecutionOf(config), PassOf(config, facts, run::RowsOfPass(config) + anchored));
+  model::ForwardSize pass = PassOf(config, facts, run::RowsOfPass(config) + anchored);
+  const uint64_t whole = facts.architecture->ActivationBytes(ExecutionOf(config), pass);
+  if (facts.guidance == 1 || !config::MemoryOf(config.model()).guided_apart) return whole;
+  // One half at a time; both, where nothing is kept.
+  const uint64_t both = facts.architecture->SamplingBytes(ExecutionOf(config), pass);
+  pass.rows /= 2;
+  return std::max(facts.architecture->ActivationBytes(ExecutionOf(config), pass), both);
 }
 
 // Samples that a worker draws and decodes together: those of all groups that it holds.

@@ -165,7 +165,9 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup, int r
                                 .compute = setup.compute,
                                 .base_weights = run::BaseWeightsOf(config.model()),
                                 .device = setup.device,
-                                .checkpoint_activations = memory.recompute});
+                                .checkpoint_activations = memory.recompute,
+                                .inputs_on_host = memory.offload_inputs,
+                                .guided_apart = memory.guided_apart});
 }
 
 std::vector<v1::Prompt> PromptsNeeded(const RunSetup& setup) {

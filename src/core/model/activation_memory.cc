@@ -133,7 +133,10 @@ uint64_t Sd3ActivationBytes(const Sd3Params& params, const Execution& execution,
     largest = std::max(largest, count.OfBlock(i));
   }
   if (execution.checkpoint_activations) {
-    blocks = largest + params.num_layers * count.Bytes({.exact = 1}, count.image + count.prompt);
+    constexpr int64_t kInputsAtOnce = 3;
+    const int64_t inputs =
+        execution.inputs_on_host ? std::min(kInputsAtOnce, params.num_layers) : params.num_layers;
+    blocks = largest + inputs * count.Bytes({.exact = 1}, count.image + count.prompt);
   }
   // Patches and prompts as they come, the last norm and product, and a few images of the loss.
   const int64_t ends =
