@@ -93,12 +93,9 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
           ? run::RowsOfPass(config) / std::max<uint64_t>(1, run::TrainedSteps(config))
           : 0;
   model::ForwardSize pass = PassOf(config, facts, run::RowsOfPass(config) + anchored);
-  const uint64_t whole = facts.architecture->ActivationBytes(ExecutionOf(config), pass);
-  if (facts.guidance == 1 || !config::MemoryOf(config.model()).guided_apart) return whole;
-  // One half at a time; both, where nothing is kept.
-  const uint64_t both = facts.architecture->SamplingBytes(ExecutionOf(config), pass);
-  pass.rows /= 2;
-  return std::max(facts.architecture->ActivationBytes(ExecutionOf(config), pass), both);
+  const bool apart = facts.guidance != 1 && config::MemoryOf(config.model()).guided_apart;
+  if (apart) pass.rows /= 2;
+  return facts.architecture->ActivationBytes(ExecutionOf(config), pass);
 }
 
 // Samples that a worker draws and decodes together: those of all groups that it holds.

@@ -26,6 +26,7 @@ struct RecomputeNode final : torch::autograd::Node {
     for (const Tensors* tensors : {&inputs, &weights.leaves}) {
       for (const at::Tensor& tensor : *tensors) {
         const bool leaves = tensors == &inputs && HostInputs::Current() != nullptr &&
+                            tensor.defined() &&
                             dynamic_cast<RecomputeNode*>(tensor.grad_fn().get()) != nullptr;
         on_host.push_back(leaves);
         if (leaves) leaving.push_back(tensor);

@@ -54,7 +54,7 @@ class Guided final : public VelocityModel {
     const Conditioning nothing = BroadcastRows(negative_, rows);
     const Conditioning prompt = BroadcastRows(MovedTo(conditioning, device), rows);
     at::Tensor negative, prompted;
-    if (apart_.has_value() && at::GradMode::is_enabled()) {
+    if (apart_.has_value()) {
       negative = Half(there, level, nothing);
       prompted = Half(there, level, prompt);
     } else {

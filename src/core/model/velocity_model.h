@@ -85,9 +85,9 @@ class VelocityModel {
 // `negative`: rows of one, with as many tokens as the prompts it will be used with, on the device
 // of the weights.
 //
-// With `apart` every backward pass takes the two halves one after the other, each with one more
-// forward pass: half of the activations are kept at a time. `apart` are the tensors that train;
-// they get the sum of two products instead of one of 2 B rows, which rounds otherwise.
+// With `apart` the two halves go through the network one after the other, in a backward pass with
+// one more forward pass each: half of the activations are kept at a time. `apart` are the tensors
+// that train; they get the sum of two products instead of one of 2 B rows, which rounds otherwise.
 //
 // With a `norm_patch` p above 0 every token, all channels of p x p latents, is then scaled to the
 // norm that it has in v_prompt, as diffusers' QwenImagePipeline does.

@@ -409,9 +409,10 @@ absl::StatusOr<at::Tensor> ShardedAdamW::StepInto(const TakePart& take, const at
       },
       take));
   if (flat.device() != grad.device()) WaitForCopies(grad.device());
-  OXBOW_RETURN_IF_ERROR(ranks_.AllReduceSum(change));
+  at::Tensor sum = change.view({1});
+  OXBOW_RETURN_IF_ERROR(ranks_.AllReduceSum(sum));
   piece_.Commit(grad);
-  return change;
+  return sum.squeeze(0);
 }
 
 absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole) {
