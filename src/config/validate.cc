@@ -108,9 +108,8 @@ void MemoryRules(const RunConfig& c, Findings& f) {
   if (!parts.ok()) return f.Error(kKey, std::string(parts.status().message()));
   const std::string& text = c.model().memory();
   const bool lora = c.model().trained() == v1::TRAINED_PART_LORA;
-  const bool offloads =
-      parts->offload_inputs || parts->offload_optimizer || parts->offload_average ||
-      parts->offload_weights;
+  const bool offloads = parts->offload_inputs || parts->offload_optimizer ||
+                        parts->offload_average || parts->offload_weights;
   f.Require(!offloads || c.model().device() != "cpu", kKey,
             "offload needs model.device: cuda; on a CPU all is in host memory", text);
   f.Require(!parts->offload_weights || parts->recompute, kKey,

@@ -224,7 +224,8 @@ std::vector<DryCase> DryCases() {
       cases.push_back(std::move(work));
     };
     if (model->long_clip) {
-      add("lora-step-guided-recompute", {.trains = true, .guidance = 5, .recompute = true, .rows = 1});
+      add("lora-step-guided-recompute",
+          {.trains = true, .guidance = 5, .recompute = true, .rows = 1});
       add("lora-step-guided-recompute-apart-offload-inputs", {.trains = true,
                                                               .guidance = 5,
                                                               .recompute = true,

@@ -123,7 +123,8 @@ TEST_F(OffloadedDeviceTest, InputsThatWereOnTheHostAreThoseThatLeft) {
   const c10::StreamGuard computes(NewStream(0));
   std::vector<std::shared_ptr<model::HostInputs::Kept>> kept;
   for (int block = 0; block < 4; ++block) {
-    kept.push_back(inputs->Keep({at::full({1000}, block, there) + 0.5, at::full({7}, -block, there)}));
+    kept.push_back(
+        inputs->Keep({at::full({1000}, block, there) + 0.5, at::full({7}, -block, there)}));
   }
   std::vector<at::Tensor> sums;
   for (int block = 3; block >= 0; --block) {

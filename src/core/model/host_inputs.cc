@@ -91,8 +91,8 @@ void HostInputs::Kept::Fetch() {
   }
   owner_->LetGo();
   for (const at::Tensor& input : from) {
-    on_device_.push_back(at::empty(
-        input.sizes(), at::TensorOptions(streams->device).dtype(input.scalar_type())));
+    on_device_.push_back(
+        at::empty(input.sizes(), at::TensorOptions(streams->device).dtype(input.scalar_type())));
   }
   streams->made.record(streams->kernels());
   streams->made.block(streams->copies);

@@ -106,14 +106,14 @@ TEST_P(RecomputeTest, ShorterProductsAreCloseAndTrainedWeightsStayFloat32) {
 // A guided LoRA, whose loss has two passes.
 std::unique_ptr<Policy> GuidedOf(bool apart, bool inputs_on_host) {
   at::manual_seed(3);
-  Policy::Options options{.architecture = MakeSd3Architecture(kParams),
-                          .trained = Trained::kLora,
-                          .guidance = 3,
-                          .negative = {{kPromptTokens, at::randn({1, 5, 12})},
-                                       {kPooledPrompt, at::randn({1, 10})}},
-                          .checkpoint_activations = true,
-                          .inputs_on_host = inputs_on_host,
-                          .guided_apart = apart};
+  Policy::Options options{
+      .architecture = MakeSd3Architecture(kParams),
+      .trained = Trained::kLora,
+      .guidance = 3,
+      .negative = {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}},
+      .checkpoint_activations = true,
+      .inputs_on_host = inputs_on_host,
+      .guided_apart = apart};
   for (const auto& [name, shape] : Sd3Shapes(kParams)) options.base[name] = at::randn(shape) * 0.3;
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
   auto policy = *Policy::Create(std::move(options));

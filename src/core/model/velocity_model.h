@@ -24,7 +24,7 @@ struct Execution {
   at::ScalarType compute = at::kFloat;
   // In the backward pass, instead of keeping; see recompute.h.
   bool checkpoint_activations = false;
-  bool inputs_on_host = false;  // With that: for counts of memory; MakeInputsOnHost does it.
+  bool inputs_on_host = false;   // With that: for counts of memory; MakeInputsOnHost does it.
   double embedded_guidance = 0;  // For networks that take the scale of guidance as an input.
   // Where the leaves that a network is bound to get their values from, block by block; then blocks
   // are recomputed. Null: all are where they compute.

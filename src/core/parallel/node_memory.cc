@@ -31,7 +31,7 @@ std::string MachineId() {
 
 // What the kernel calls an open file: another file of the same number is not taken for it.
 std::string IdentityOf(int file) {
-  struct stat facts {};
+  struct stat facts{};
   if (fstat(file, &facts) != 0) return "";
   return absl::StrCat(facts.st_dev, ":", facts.st_ino, ":", facts.st_size);
 }
@@ -86,11 +86,11 @@ Function* CudaFunction(const char* name) {
 absl::StatusOr<std::shared_ptr<NodeMemory>> NodeMemory::Share(Ranks& ranks, size_t bytes) {
   const std::string machine = MachineId();
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> machines, ranks.GatherBytes(machine));
-  const int place = static_cast<int>(
-      std::count(machines.begin(), machines.begin() + ranks.rank(), machine));
+  const int place =
+      static_cast<int>(std::count(machines.begin(), machines.begin() + ranks.rank(), machine));
   const int count = static_cast<int>(std::count(machines.begin(), machines.end(), machine));
-  const auto leader = static_cast<size_t>(
-      std::find(machines.begin(), machines.end(), machine) - machines.begin());
+  const auto leader =
+      static_cast<size_t>(std::find(machines.begin(), machines.end(), machine) - machines.begin());
   const int made = place == 0 ? MakeFile(bytes) : -1;
   const absl::Cleanup done = [made] {
     if (made >= 0) close(made);
@@ -99,8 +99,8 @@ absl::StatusOr<std::shared_ptr<NodeMemory>> NodeMemory::Share(Ranks& ranks, size
   const int file = Opened(offers[leader]);
   std::byte* const data = Mapped(file, bytes);
   if (file >= 0) close(file);
-  std::shared_ptr<NodeMemory> memory(
-      data == nullptr ? nullptr : new NodeMemory(data, bytes, place, count));
+  std::shared_ptr<NodeMemory> memory(data == nullptr ? nullptr
+                                                     : new NodeMemory(data, bytes, place, count));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> seen,
                          ranks.GatherBytes(memory == nullptr ? "" : "1"));
   if (AllSaw(machines, machine, seen)) return memory;

@@ -424,9 +424,9 @@ absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole)
       });
 }
 
-absl::Status ShardedAdamW::Exchange(
-    at::TensorOptions options, const std::function<void(int64_t begin, at::Tensor part)>& fill,
-    const TakePart& take) {
+absl::Status ShardedAdamW::Exchange(at::TensorOptions options,
+                                    const std::function<void(int64_t begin, at::Tensor part)>& fill,
+                                    const TakePart& take) {
   for (int64_t begin = 0; begin < stride_; begin += part_) {
     const int64_t length = std::min(part_, stride_ - begin);
     const at::Tensor sent = at::zeros({length}, options);

@@ -15,7 +15,7 @@
 namespace oxbow::rl {
 namespace {
 
-constexpr double RowOutcome::*kOutcomeNumbers[] = {
+constexpr double RowOutcome::* kOutcomeNumbers[] = {
     &RowOutcome::log_ratio,    &RowOutcome::policy_loss, &RowOutcome::kl,
     &RowOutcome::kl_precedent, &RowOutcome::old_kl,      &RowOutcome::centre_error,
     &RowOutcome::anchor};
@@ -152,11 +152,10 @@ absl::StatusOr<at::Tensor> RankOptimizer::Step(double rate_factor, model::Parame
   const bool follows_here = on_host && average != nullptr && average->share().count > 1;
   const double decay = EmaDecay(adamw_.updates() + 1, decay_max);
   parameters_.BeginNarrow();
-  OXBOW_ASSIGN_OR_RETURN(
-      const at::Tensor change,
-      on_host ? StepOnHost(rate_factor, follows_here ? average : nullptr, decay)
-              : adamw_.Step(parameters_.flat(), rate_factor,
-                            shards_ ? at::Tensor() : parameters_.narrow()));
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor change,
+                         on_host ? StepOnHost(rate_factor, follows_here ? average : nullptr, decay)
+                                 : adamw_.Step(parameters_.flat(), rate_factor,
+                                               shards_ ? at::Tensor() : parameters_.narrow()));
   if (on_host || !shards_) parameters_.EndNarrow();
   if (average != nullptr && !follows_here) {
     UpdateEma(average->flat(), parameters_.flat(), decay, parameters_.device());

@@ -354,8 +354,8 @@ absl::Status Trainer::ShareHostMemory() {
   size_t taken = 0;
   const auto place = [&](size_t length) {
     std::byte* const at = memory->data() + std::exchange(taken, taken + length);
-    return at::DataPtr(at, new Held(memory), [](void* held) { delete static_cast<Held*>(held); },
-                       at::kCPU);
+    return at::DataPtr(
+        at, new Held(memory), [](void* held) { delete static_cast<Held*>(held); }, at::kCPU);
   };
   for (model::ParameterSet* const set : sets) {
     set->MoveTo(place, {.place = memory->place(), .count = memory->count()});
