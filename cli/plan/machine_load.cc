@@ -18,6 +18,7 @@
 #include "core/model/device.h"
 #include "core/model/device_memory.h"
 #include "run/rewards.h"
+#include "run/sampling_spec.h"
 
 namespace oxbow::cli {
 
@@ -248,9 +249,28 @@ std::optional<config::Problem> CheckGpuLoad(const v1::RunConfig& config,
   return std::nullopt;
 }
 
-void Settle(const run::ModelFacts& facts, const BytesOfDevices& rewards, const Gpus& gpus,
-            config::ResolvedConfig& resolved) {
-  run::FillLoraTargets(*facts.architecture, *resolved.config.mutable_model());
+namespace {
+
+// Weights that come over the bus come once for each pass: as many rows as fit, but no fewer than
+// were asked for.
+void WidenPasses(const run::ModelFacts& facts, const BytesOfDevices& rewards, const Gpus& gpus,
+                 config::ResolvedConfig& resolved) {
+  const v1::RunConfig& config = resolved.config;
+  if (!resolved.chosen_memory || config.batch().rows_per_pass() == 0 ||
+      config.model().trained() != v1::TRAINED_PART_FULL ||
+      !config::MemoryOf(config.model()).offload_weights) {
+    return;
+  }
+  const uint32_t rows = RowsThatFit(config, [&](const v1::RunConfig& tried) {
+    return !CheckGpuLoad(tried, ProcessRows(tried, facts, rewards, gpus.count), gpus).has_value();
+  });
+  if (rows == config.batch().rows_per_pass()) return;
+  resolved.config.mutable_batch()->set_rows_per_pass(rows);
+  resolved.provenance["batch.rows_per_pass"] = config::kMemoryAuto;
+}
+
+void SettleMemory(const run::ModelFacts& facts, const BytesOfDevices& rewards, const Gpus& gpus,
+                  config::ResolvedConfig& resolved) {
   const bool counted = resolved.counted_ranks || resolved.counted_workers;
   const std::vector<std::string> memories = MemoriesToTry(resolved, gpus);
   using config::GpuSharing;
@@ -272,6 +292,30 @@ void Settle(const run::ModelFacts& facts, const BytesOfDevices& rewards, const G
       if (!counted) break;
     }
   }
+}
+
+}  // namespace
+
+uint32_t RowsThatFit(const v1::RunConfig& config,
+                     const std::function<bool(const v1::RunConfig&)>& fits) {
+  v1::RunConfig tried = config;
+  const uint32_t asked = config.batch().rows_per_pass();
+  tried.mutable_batch()->set_rows_per_pass(0);
+  auto rows = static_cast<uint32_t>(run::RowsOfPass(tried));
+  if (fits(tried)) return 0;
+  for (rows = (rows + 1) / 2; rows > asked; rows = (rows + 1) / 2) {
+    tried.mutable_batch()->set_rows_per_pass(rows);
+    if (fits(tried)) return rows;
+    if (rows == 1) break;
+  }
+  return asked;
+}
+
+void Settle(const run::ModelFacts& facts, const BytesOfDevices& rewards, const Gpus& gpus,
+            config::ResolvedConfig& resolved) {
+  run::FillLoraTargets(*facts.architecture, *resolved.config.mutable_model());
+  SettleMemory(facts, rewards, gpus, resolved);
+  WidenPasses(facts, rewards, gpus, resolved);
 }
 
 std::string MemoryChoice(const config::ResolvedConfig& resolved,

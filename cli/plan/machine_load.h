@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -68,10 +69,16 @@ std::map<int, GpuLoad> LoadOfGpus(const std::vector<ProcessRow>& rows);
 std::optional<config::Problem> CheckGpuLoad(const v1::RunConfig& config,
                                             const std::vector<ProcessRow>& rows, const Gpus& gpus);
 
+// The largest batch.rows_per_pass that `fits`: a whole update (0), or a half, a quarter and so on
+// of it; what the config has where no larger one does.
+uint32_t RowsThatFit(const v1::RunConfig& config,
+                     const std::function<bool(const v1::RunConfig&)>& fits);
+
 // Fills in what follows from the model and the machine: the layers of an adapter
 // (run::FillLoraTargets); the first rung of model.memory that fits where it was `auto`, the last
-// one if none does; and where ranks and workers were `auto` and do not fit on one GPU, their
-// numbers apart. `rewards`: weights of one reward server.
+// one if none does, and with it RowsThatFit where all weights come over the bus; and where ranks
+// and workers were `auto` and do not fit on one GPU, their numbers apart. `rewards`: weights of one
+// reward server.
 void Settle(const run::ModelFacts& facts, const BytesOfDevices& rewards, const Gpus& gpus,
             config::ResolvedConfig& resolved);
 

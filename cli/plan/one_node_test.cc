@@ -233,8 +233,13 @@ std::string FirstThatFits(const std::string& recipe, const Gpus& gpus, std::vect
 // first rung of the ladder whose processes fit each GPU by the count of `oxbow validate`, once, and
 // keeps it over a resume. On a CPU, and where no GPU is known, nothing is chosen.
 TEST(OneNodeTest, AutoTakesTheFirstMemoryThatFits) {
-  const std::vector<std::string> lora = {"fast", "recompute", "recompute + int8",
-                                         "recompute + int8 + offload_weights"};
+  const std::vector<std::string> lora = {
+      "fast",
+      "recompute",
+      "recompute + int8",
+      "recompute + int8 + guided_apart",
+      "recompute + int8 + guided_apart + offload_inputs",
+      "recompute + int8 + guided_apart + offload_inputs + offload_weights"};
   const std::string shards = "recompute + shard_gradients";
   const std::vector<std::string> full = {
       "fast",
@@ -279,6 +284,37 @@ TEST(OneNodeTest, TheChoiceIsSaidAndTheRunsConfigHasIt) {
   EXPECT_THAT(config::ResolvedYaml(resolved), HasSubstr("# auto\n"));
   resolved.chosen_memory = false;
   EXPECT_EQ(MemoryChoice(resolved, rows, kSmallNode), "") << "what was said is not chosen";
+}
+
+// Weights that come over the bus come once a pass.
+TEST(OneNodeTest, AutoTakesPassesAsLargeAsMemoryAllowsWhereWeightsComeOverTheBus) {
+  const std::vector<std::string> full = {"model.trained=full", "model.memory=auto",
+                                         "batch.rows_per_pass=1"};
+  const Gpus large = {.count = 8, .bytes = uint64_t{24} << 30};
+  const v1::RunConfig widened = RecipeOn("sd35l-pickscore", large, full);
+  ASSERT_THAT(widened.model().memory(), HasSubstr("offload_weights"));
+  EXPECT_NE(widened.batch().rows_per_pass(), 1u);
+  EXPECT_FALSE(CheckGpuLoad(widened, RowsOf(widened, large.count), large).has_value());
+  std::vector<std::string> by_hand = full;
+  by_hand[1] = "model.memory=" + widened.model().memory();
+  EXPECT_EQ(RecipeOn("sd35l-pickscore", large, by_hand).batch().rows_per_pass(), 1u)
+      << "who names the parts names the rows";
+  EXPECT_EQ(RecipeOn("sd35l-pickscore", kNode, full).batch().rows_per_pass(), 1u)
+      << "weights stay on these GPUs";
+}
+
+TEST(OneNodeTest, RowsThatFitAreAnUpdateOrAPartOfIt) {
+  v1::RunConfig config = RecipeOn("sd35l-pickscore", kNode, {"batch.rows_per_pass=2"});
+  const auto most = [&](uint32_t limit) {
+    return RowsThatFit(config, [&](const v1::RunConfig& tried) {
+      const uint32_t rows = tried.batch().rows_per_pass();
+      return rows > 0 && rows <= limit;
+    });
+  };
+  EXPECT_EQ(RowsThatFit(config, [](const v1::RunConfig&) { return true; }), 0u) << "all";
+  EXPECT_EQ(most(1), 2u) << "no fewer than were asked for";
+  EXPECT_GT(most(8), 4u);
+  EXPECT_LE(most(8), 8u);
 }
 
 // "256Gi".

@@ -60,8 +60,10 @@ std::set<std::string> Int8NamesOf(const v1::RunConfig& config, const run::ModelF
 bool OnGpu(const v1::RunConfig& config) { return config.model().device() != "cpu"; }
 
 model::Execution ExecutionOf(const v1::RunConfig& config) {
+  const config::MemoryParts memory = config::MemoryOf(config.model());
   return {.compute = IsMixedPrecision(config) ? at::kBFloat16 : at::kFloat,
-          .checkpoint_activations = config::MemoryOf(config.model()).recompute};
+          .checkpoint_activations = memory.recompute,
+          .inputs_on_host = memory.offload_inputs};
 }
 
 // A pass over so many samples.
@@ -87,8 +89,10 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
       config.method().anchor().weight() > 0
           ? run::RowsOfPass(config) / std::max<uint64_t>(1, run::TrainedSteps(config))
           : 0;
-  return facts.architecture->ActivationBytes(
-      ExecutionOf(config), PassOf(config, facts, run::RowsOfPass(config) + anchored));
+  model::ForwardSize pass = PassOf(config, facts, run::RowsOfPass(config) + anchored);
+  const bool apart = facts.guidance != 1 && config::MemoryOf(config.model()).guided_apart;
+  if (apart) pass.rows /= 2;
+  return facts.architecture->ActivationBytes(ExecutionOf(config), pass);
 }
 
 // Samples that a worker draws and decodes together: those of all groups that it holds.
@@ -244,8 +248,9 @@ std::string BlockOf(const std::string& name) {
 }
 
 // Bytes that a GPU holds of weights in host memory: the two places of blocks, and what is in no
-// block.
-uint64_t WeightsComingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+// block; with those of a block in bfloat16 where they come so.
+uint64_t WeightsComingBytes(const v1::RunConfig& config, const run::ModelFacts& facts,
+                            bool training) {
   if (facts.architecture == nullptr) return 0;
   const bool lora = IsLora(config);
   const std::set<std::string> in_int8 = Int8NamesOf(config, facts);
@@ -259,7 +264,8 @@ uint64_t WeightsComingBytes(const v1::RunConfig& config, const run::ModelFacts& 
   const uint64_t rest = std::exchange(blocks[""], 0);
   uint64_t largest = 0;
   for (const auto& [block, bytes] : blocks) largest = std::max(largest, bytes);
-  return rest + 2 * largest;
+  const bool narrow = !lora && training && IsMixedPrecision(config);
+  return rest + 2 * largest + (narrow ? largest / 2 : 0);
 }
 
 // Chunks of the frozen part that are held for workers, and not read from where the bytes are
@@ -331,15 +337,20 @@ std::vector<MemoryItem> MemoryOfRank(const v1::RunConfig& config, const run::Mod
   const bool offloads = OffloadsTrained(config);
   // Torch rounds pinned memory up to a power of two, unless its allocator is told otherwise.
   const uint64_t placed = offloads ? std::bit_ceil(trained) : trained;
+  // Ranks of this machine keep what they share once.
+  const uint64_t sharers = run::SharesWeights(config) ? config.learner().ranks() : 1;
+  const uint64_t own = sharers > 1 ? trained / sharers : placed;
   const bool in_place = ShardsGradients(config) && !offloads;
   const uint64_t undo = undoes ? trained + moments + average : in_place ? trained : 0;
   const bool encodes_on_host = !config.model().encoder_device().starts_with("cuda");
   constexpr bool kOnHost = true;
   return {
-      {"trained weights", placed, Held::kAlways, offloads},
-      {"weights of two blocks", OffloadsWeights(config) ? WeightsComingBytes(config, facts) : 0},
-      {"next weights", offloads && ShardsGradients(config) ? placed : 0, Held::kInTraining,
-       kOnHost},
+      {"trained weights", own, Held::kAlways, offloads},
+      {"trained weights in bfloat16", offloads && IsMixedPrecision(config) ? own / 2 : 0,
+       Held::kInTraining, kOnHost},
+      {"weights of two blocks",
+       OffloadsWeights(config) ? WeightsComingBytes(config, facts, /*training=*/true) : 0},
+      {"next weights", offloads && ShardsGradients(config) ? own : 0, Held::kInTraining, kOnHost},
       {"frozen weights", frozen, Held::kAlways, OffloadsWeights(config) && IsLora(config)},
       {"reference policy", CopiesReference(config) ? placed : 0, Held::kAlways, offloads},
       {"gradients", GradientBytes(config, facts), Held::kInTraining},
@@ -347,7 +358,8 @@ std::vector<MemoryItem> MemoryOfRank(const v1::RunConfig& config, const run::Mod
       {"gradients in host memory", ShardsGradients(config) ? trained : 0, Held::kInTraining,
        kOnHost},
       {"AdamW moments", moments, Held::kInTraining, memory.offload_optimizer},
-      {"running average", average, Held::kAlways, memory.offload_average},
+      {"running average", average / sharers, Held::kAlways, memory.offload_average},
+      {"next average", sharers > 1 ? average / sharers : 0, Held::kInTraining, kOnHost},
       {"old policy", KeepsOld(config) ? placed : 0, Held::kAlways, offloads},
       {"copy to undo a step", undo, Held::kInTraining, kOnHost},
       {"published snapshots",
@@ -390,7 +402,8 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
   constexpr MemoryItem::Held kAlways = MemoryItem::Held::kAlways;
   return {{"trained weights", trained, kAlways, offloads && !IsLora(config)},
           {"frozen weights", frozen, kAlways, offloads && IsLora(config)},
-          {"weights of two blocks", offloads ? WeightsComingBytes(config, facts) : 0},
+          {"weights of two blocks",
+           offloads ? WeightsComingBytes(config, facts, /*training=*/false) : 0},
           {"merged weights", merges ? facts.adapted_parameters * ComputeBytes(config) : 0},
           {"decoder of images", decoder},
           {"sampling, about", sampling},

@@ -133,35 +133,40 @@ double ProbeToleranceOf(const RunSetup& setup) {
   return merged || !setup.device.is_cpu() ? 5e-3 : 1e-4;
 }
 
-absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
+absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup, int rank) {
   const v1::RunConfig& config = setup.config;
   const v1::LoraConfig& lora = config.model().lora();
   const config::MemoryParts memory = config::MemoryOf(config.model());
-  return model::Policy::Create({.architecture = setup.model.architecture,
-                                .read_base = std::move(setup.model.read_transformer),
-                                .trained = config.model().trained() == v1::TRAINED_PART_LORA
-                                               ? model::Trained::kLora
-                                               : model::Trained::kFull,
-                                .lora = {.rank = lora.rank(),
-                                         .alpha = lora.alpha(),
-                                         .targets = {lora.targets().begin(), lora.targets().end()}},
-                                .lora_seed = config.run().seed(),
-                                .with_reference = run::ReadsReference(config.method()),
-                                .with_ema = config.ema().enabled(),
-                                .average_on_host = memory.offload_average,
-                                .weights_on_host = memory.offload_weights,
-                                .old = run::OldPolicyOf(config.method()),
-                                .moving_reference = run::MovesReference(config),
-                                .trainable = true,
-                                .guidance = setup.sampling.guidance,
-                                .negative = setup.negative,
-                                .embedded_guidance = setup.sampling.embedded_guidance,
-                                .whole_timesteps = setup.sampling.whole_timesteps,
-                                .rows_per_forward = setup.config.sampling().rows_per_forward(),
-                                .compute = setup.compute,
-                                .base_weights = run::BaseWeightsOf(config.model()),
-                                .device = setup.device,
-                                .checkpoint_activations = memory.recompute});
+  const bool shares = run::SharesWeights(config);
+  return model::Policy::Create(
+      {.architecture = setup.model.architecture,
+       .read_base = std::move(setup.model.read_transformer),
+       .trained = config.model().trained() == v1::TRAINED_PART_LORA ? model::Trained::kLora
+                                                                    : model::Trained::kFull,
+       .lora = {.rank = lora.rank(),
+                .alpha = lora.alpha(),
+                .targets = {lora.targets().begin(), lora.targets().end()}},
+       .lora_seed = config.run().seed(),
+       .with_reference = run::ReadsReference(config.method()),
+       .with_ema = config.ema().enabled(),
+       .average_on_host = memory.offload_average,
+       .weights_on_host = memory.offload_weights,
+       .weights_shared = shares,
+       .weights_come = shares && rank > 0 && !run::ReadsReference(config.method()),
+       .old = run::OldPolicyOf(config.method()),
+       .moving_reference = run::MovesReference(config),
+       .trainable = true,
+       .guidance = setup.sampling.guidance,
+       .negative = setup.negative,
+       .embedded_guidance = setup.sampling.embedded_guidance,
+       .whole_timesteps = setup.sampling.whole_timesteps,
+       .rows_per_forward = setup.config.sampling().rows_per_forward(),
+       .compute = setup.compute,
+       .base_weights = run::BaseWeightsOf(config.model()),
+       .device = setup.device,
+       .checkpoint_activations = memory.recompute,
+       .inputs_on_host = memory.offload_inputs,
+       .guided_apart = memory.guided_apart});
 }
 
 std::vector<v1::Prompt> PromptsNeeded(const RunSetup& setup) {

@@ -49,7 +49,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config);
 double ProbeToleranceOf(const RunSetup& setup);
 
 // The policy that is trained. Takes the transformer's tensors out of `setup`.
-absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup);
+absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup, int rank = 0);
 
 // The prompts whose conditioning the run needs, held-out ones first: of these as many as pictures
 // are drawn, of training's those that its steps can take, in their order. A step takes at most

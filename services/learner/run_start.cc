@@ -193,7 +193,7 @@ absl::StatusOr<std::unique_ptr<RunStart>> BeginStart(ResumePoint point) {
 
 absl::StatusOr<LoadedPolicy> LoadPolicy(RunSetup& setup, const parallel::JoinOptions& place) {
   LoadedPolicy loaded;
-  OXBOW_ASSIGN_OR_RETURN(loaded.policy, MakePolicy(setup));
+  OXBOW_ASSIGN_OR_RETURN(loaded.policy, MakePolicy(setup, place.rank));
   OXBOW_ASSIGN_OR_RETURN(loaded.conditioning, WarmConditioning(setup, place.rank, place.size));
   return loaded;
 }
@@ -219,6 +219,7 @@ absl::StatusOr<std::unique_ptr<rl::Trainer>> MakeTrainer(const RunOptions& optio
       run::MakeTrainerOptions(setup.config, setup.sampling, setup.window), policy, ranks);
   if (trainer->has_pieces())
     OXBOW_RETURN_IF_ERROR(CheckDirectoryIsShared(ranks, options.directory));
+  if (ranks.size() > 1) OXBOW_RETURN_IF_ERROR(trainer->ShareHostMemory());
   model::NamedTensors state;
   if (resumed) {
     OXBOW_RETURN_IF_ERROR(start->checkpointing.RestoreWeights(*start->resumed, policy));

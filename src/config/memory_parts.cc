@@ -21,6 +21,8 @@ using MemoryPart = bool MemoryParts::*;
 constexpr std::pair<const char*, MemoryPart> kParts[] = {
     {"recompute", &MemoryParts::recompute},
     {"int8", &MemoryParts::int8},
+    {"guided_apart", &MemoryParts::guided_apart},
+    {"offload_inputs", &MemoryParts::offload_inputs},
     {"shard_gradients", &MemoryParts::shard_gradients},
     {"offload_optimizer", &MemoryParts::offload_optimizer},
     {"offload_average", &MemoryParts::offload_average},
@@ -60,6 +62,9 @@ std::vector<MemoryPart> LadderOf(const v1::ModelConfig& model) {
   std::vector<MemoryPart> ladder = {&MemoryParts::recompute};
   if (IsLora(model)) {
     if (!model.lora().merge_for_rollouts()) ladder.push_back(&MemoryParts::int8);
+    if (on_gpu) {
+      ladder.insert(ladder.end(), {&MemoryParts::guided_apart, &MemoryParts::offload_inputs});
+    }
   } else if (on_gpu) {
     ladder.insert(ladder.end(), {&MemoryParts::shard_gradients, &MemoryParts::offload_optimizer,
                                  &MemoryParts::offload_average});
@@ -89,7 +94,7 @@ absl::StatusOr<MemoryParts> ParseMemory(const v1::ModelConfig& model) {
   std::vector<MemoryParts> rungs = MemoryRungs(model);
   if (text == "small") {
     std::erase_if(rungs, [](const MemoryParts& rung) {
-      return rung.offload_average || rung.offload_weights;
+      return rung.guided_apart || rung.offload_average || rung.offload_weights;
     });
   }
   return rungs.back();
@@ -111,6 +116,7 @@ std::string NextMemoryPart(const v1::RunConfig& config) {
   const MemoryParts has = MemoryOf(config.model());
   for (const MemoryPart part : LadderOf(config.model())) {
     const bool helps = part == &MemoryParts::shard_gradients   ? config.learner().ranks() > 1
+                       : part == &MemoryParts::guided_apart    ? config.sampling().guidance() != 1
                        : part == &MemoryParts::offload_average ? config.ema().enabled()
                                                                : true;
     MemoryParts one;

@@ -50,10 +50,14 @@ TEST(MemoryPartsTest, RungsAddOnePartAfterTheOther) {
           "recompute + shard_gradients + offload_optimizer + offload_average + offload_weights"));
   EXPECT_THAT(
       RungsWith({"model.device=cuda", "model.trained=lora"}),
-      ElementsAre("fast", "recompute", "recompute + int8", "recompute + int8 + offload_weights"));
+      ElementsAre("fast", "recompute", "recompute + int8", "recompute + int8 + guided_apart",
+                  "recompute + int8 + guided_apart + offload_inputs",
+                  "recompute + int8 + guided_apart + offload_inputs + offload_weights"));
   EXPECT_THAT(
       RungsWith({"model.device=cuda", "model.trained=lora", "model.lora.merge_for_rollouts=true"}),
-      ElementsAre("fast", "recompute", "recompute + offload_weights"));
+      ElementsAre("fast", "recompute", "recompute + guided_apart",
+                  "recompute + guided_apart + offload_inputs",
+                  "recompute + guided_apart + offload_inputs + offload_weights"));
   EXPECT_THAT(RungsWith({}), ElementsAre("fast", "recompute")) << "on a CPU";
 }
 

@@ -108,12 +108,16 @@ void MemoryRules(const RunConfig& c, Findings& f) {
   if (!parts.ok()) return f.Error(kKey, std::string(parts.status().message()));
   const std::string& text = c.model().memory();
   const bool lora = c.model().trained() == v1::TRAINED_PART_LORA;
-  const bool offloads =
-      parts->offload_optimizer || parts->offload_average || parts->offload_weights;
+  const bool offloads = parts->offload_inputs || parts->offload_optimizer ||
+                        parts->offload_average || parts->offload_weights;
   f.Require(!offloads || c.model().device() != "cpu", kKey,
             "offload needs model.device: cuda; on a CPU all is in host memory", text);
   f.Require(!parts->offload_weights || parts->recompute, kKey,
             "offload_weights needs recompute: weights come when a block is recomputed", text);
+  f.Require(!parts->offload_inputs || parts->recompute, kKey,
+            "offload_inputs needs recompute: it is the inputs of recomputed blocks that go", text);
+  f.Require(!parts->guided_apart || lora, kKey,
+            "guided_apart needs model.trained: lora; each half has a whole gradient", text);
   f.Require(!parts->offload_weights || lora || !c.ema().enabled() || parts->offload_average, kKey,
             "offload_weights needs offload_average: the average cannot stay where weights do not",
             text);

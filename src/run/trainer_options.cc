@@ -238,6 +238,12 @@ bool ReadsReference(const v1::MethodConfig& method) {
   return kl || method.anchor().weight() > 0;
 }
 
+bool SharesWeights(const v1::RunConfig& config) {
+  const config::MemoryParts memory = config::MemoryOf(config.model());
+  return config.model().trained() == v1::TRAINED_PART_FULL && config.learner().ranks() > 1 &&
+         memory.offload_weights && memory.shard_gradients && !memory.whole_optimizer;
+}
+
 bool MovesReference(const v1::RunConfig& config) {
   if (config.method().reference_every() > 0) return true;
   return config.replay().reincarnate_after() > 0 && ReadsReference(config.method());

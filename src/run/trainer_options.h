@@ -42,6 +42,9 @@ model::OldPolicy OldPolicyOf(const v1::MethodConfig& method);
 // fine-tune then keeps a copy of the trained weights; a LoRA needs none.
 bool ReadsReference(const v1::MethodConfig& method);
 
+// Whether the ranks of a machine keep the weights of a full fine-tune in host memory once.
+bool SharesWeights(const v1::RunConfig& config);
+
 // Whether the reference ever becomes the policy. A LoRA then needs an adapter for it.
 bool MovesReference(const v1::RunConfig& config);
 

@@ -39,6 +39,7 @@ TORCH_LIBRARY_IMPL(aten, CPU, library) { library.impl("copy_", CopyWithinTheHost
 
 constexpr int kSteps = 10;  // Nine of them are trained.
 constexpr int kSamples = 2;
+constexpr int64_t kRowsOfStep = kSamples * (kSteps - 1);
 constexpr int kRank = 32;
 const at::Device kGpu = at::Device(at::kCUDA, 0);
 
@@ -71,6 +72,7 @@ std::unique_ptr<model::Policy> PolicyOf(const DryCase& work) {
       .with_ema = work.trains,
       .average_on_host = work.offloads,
       .weights_on_host = work.offloads_weights,
+      .weights_shared = work.offloads_weights && work.shards_gradients,
       .trainable = work.trains,
       .merged = work.merged,
       .guidance = work.guidance,
@@ -79,7 +81,9 @@ std::unique_ptr<model::Policy> PolicyOf(const DryCase& work) {
       .compute = work.compute,
       .base_weights = work.base_weights,
       .device = kGpu,
-      .checkpoint_activations = work.recompute};
+      .checkpoint_activations = work.recompute,
+      .inputs_on_host = work.offloads_inputs,
+      .guided_apart = work.apart};
   if (lora) options.lora = {.rank = kRank, .alpha = 64, .targets = work.model->lora_targets};
   for (const auto& [name, shape] : architecture.shapes()) {
     const bool exact = !lora || architecture.float32().contains(name);
@@ -179,6 +183,8 @@ DryFigures Sample(const DryCase& work, const model::Policy& policy) {
 DryFigures Step(const DryCase& work, model::Policy& policy) {
   const auto ranks = work.ranks == 1 ? parallel::MakeSingleRank() : MakeDryRanks(work.ranks);
   rl::Trainer trainer(OptionsOf(work), policy, *ranks);
+  const absl::Status shared = trainer.ShareHostMemory();
+  OXBOW_CHECK(shared.ok()) << shared;
   const auto step = [&](uint64_t number) {
     const std::vector<rl::Group> groups(static_cast<size_t>(work.ranks), GroupOf(work, number));
     const auto result = trainer.Step(LearnerStep(number), groups);
@@ -217,6 +223,17 @@ std::vector<DryCase> DryCases() {
       work.model = model;
       cases.push_back(std::move(work));
     };
+    if (model->long_clip) {
+      add("lora-step-guided-recompute",
+          {.trains = true, .guidance = 5, .recompute = true, .rows = 1});
+      add("lora-step-guided-recompute-apart-offload-inputs", {.trains = true,
+                                                              .guidance = 5,
+                                                              .recompute = true,
+                                                              .apart = true,
+                                                              .offloads_inputs = true,
+                                                              .rows = 1});
+      continue;
+    }
     add("lora-forward", {.rows = model->rows});
     add("lora-forward-merged", {.merged = true, .rows = model->rows});
     add("lora-step-recompute", {.trains = true, .recompute = true, .rows = model->rows});
@@ -270,7 +287,7 @@ std::vector<DryCase> DryCases() {
            .shards_gradients = true,
            .pulls = false,
            .ranks = 8,
-           .rows = model->rows});
+           .rows = kRowsOfStep});
     }
     if (!model->in_full) continue;
     add("full-step-recompute-offload-weights", {.trains = true,
@@ -288,6 +305,8 @@ std::vector<DryCase> DryCases() {
     add("lora-step-guided-kl-all", {.trains = true, .guidance = 4.5, .kl_all = true, .rows = 9});
     add("lora-step-guided-recompute",
         {.trains = true, .guidance = 4.5, .recompute = true, .rows = 9});
+    add("lora-step-guided-recompute-apart",
+        {.trains = true, .guidance = 4.5, .recompute = true, .apart = true, .rows = 9});
     add("full-step-recompute",
         {.trains = true, .trained = model::Trained::kFull, .recompute = true, .rows = 9});
     add("full-step-recompute-no-kl", {.trains = true,
@@ -314,6 +333,8 @@ double PlannedGb(const DryCase& work) {
   const bool lora = work.trained == model::Trained::kLora;
   const config::MemoryParts memory = {.recompute = work.recompute,
                                       .int8 = work.base_weights == model::BaseWeights::kInt8,
+                                      .guided_apart = work.apart,
+                                      .offload_inputs = work.offloads_inputs,
                                       .shard_gradients = work.shards_gradients,
                                       .offload_optimizer = work.offloads,
                                       .offload_average = work.offloads,

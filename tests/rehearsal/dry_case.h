@@ -24,6 +24,8 @@ struct DryCase {
   at::ScalarType compute = at::kBFloat16;
   double guidance = 1;
   bool recompute = false;
+  bool apart = false;            // Guided halves one after the other,
+  bool offloads_inputs = false;  // and inputs of recomputed blocks in host memory.
   bool merged = false;
   model::BaseWeights base_weights = model::BaseWeights::kCompute;
   bool offloads = false;          // Moments and average are in host memory.

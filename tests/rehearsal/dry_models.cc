@@ -52,6 +52,8 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
                  4),
            graph("wan-1.3b", "WanTransformer3DModel-wan2.1-t2v-1.3b.json.gz", wan_clip, 512, 2),
            graph("wan-14b", "WanTransformer3DModel-wan2.1-t2v-14b.json.gz", wan_clip, 512, 2),
+           graph("wan-14b-81f-480p", "WanTransformer3DModel-wan2.1-t2v-14b.json.gz",
+                 {16, 21, 60, 104}, 512, 1),
            graph("qwen-image", "QwenImageTransformer2DModel-qwen-image.json.gz", {16, 64, 64}, 256,
                  4),
            graph("z-image", "ZImageTransformer2DModel-z-image.json.gz", {16, 64, 64}, 256, 4),
@@ -70,6 +72,7 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
     model.in_int8 = large.contains(model.name);
     model.in_pieces = in_pieces.contains(model.name);
     model.offloaded = offloaded.contains(model.name);
+    model.long_clip = model.name == "wan-14b-81f-480p";
     models.push_back(std::make_shared<const DryModel>(std::move(model)));
   }
   return models;

@@ -21,6 +21,7 @@ struct DryModel {
   bool in_full = false;    // Guided and full fine-tuning as well.
   bool in_int8 = false;    // Its base in int8 as well.
   bool in_pieces = false;  // Full fine-tuning by eight ranks with sharded gradients as well.
+  bool long_clip = false;  // A guided LoRA's step alone.
   bool offloaded = false;  // The same with its weights in host memory.
   std::vector<int> ranks;  // Steps of so many ranks as well.
 };

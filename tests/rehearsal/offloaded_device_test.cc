@@ -5,6 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <gtest/gtest.h>
 
+#include "core/model/host_inputs.h"
 #include "core/model/offloaded_weights.h"
 #include "tests/rehearsal/settings.h"
 #include "tests/rehearsal/streams.h"
@@ -78,6 +79,67 @@ TEST_F(OffloadedDeviceTest, SourcesMayBeWrittenOnceTheyWereRead) {
   SynchronizeDevice(0);
   flat_.copy_(before);
   ExpectDoubled(results);
+}
+
+// They come to a place of their own first, where the next block's follow.
+// Promise: Where weights are changes no bit.
+TEST_F(OffloadedDeviceTest, WeightsThatComeInBfloat16AreRoundedOnes) {
+  model::OffloadedWeights weights(at::Device(at::kCUDA, 0));
+  const at::Tensor flat = at::rand({kBlocks * kLength}, weights.host_options());
+  const model::NarrowCopy narrow{
+      .values = at::empty_like(flat, weights.host_options().dtype(at::kBFloat16)).copy_(flat),
+      .version = static_cast<uint32_t>(flat._version())};
+  std::vector<at::Tensor> leaves;
+  for (int64_t i = 0; i < kBlocks; ++i) {
+    const at::Tensor source = flat.narrow(0, i * kLength, kLength);
+    // The first ten of a block are read as they are.
+    const at::Tensor exact = weights.Leaf(source.narrow(0, 0, 10), false);
+    leaves.push_back(weights.Leaf(source.narrow(0, 10, kLength - 10), false, &narrow));
+    weights.AddBlock({exact, leaves.back()});
+    leaves.push_back(exact);
+  }
+  weights.EndNetwork();
+  const c10::StreamGuard computes(NewStream(0));
+  std::vector<at::Tensor> rounded, exact;
+  for (size_t i = 0; i < kBlocks; ++i) {
+    const auto hold = weights.Use(i);
+    rounded.push_back(leaves[2 * i] * 2);
+    exact.push_back(leaves[2 * i + 1] * 2);
+  }
+  SynchronizeDevice(0);
+  const at::Tensor want = flat.to(at::kBFloat16).to(at::kFloat) * 2;
+  for (int64_t i = 0; i < kBlocks; ++i) {
+    const auto at = static_cast<size_t>(i);
+    EXPECT_TRUE(at::equal(rounded[at].cpu(), want.narrow(0, i * kLength + 10, kLength - 10)));
+    EXPECT_TRUE(at::equal(exact[at].cpu(), flat.narrow(0, i * kLength, 10) * 2));
+  }
+}
+
+// A pass's inputs leave while later ones are made in their memory, and come back before they are
+// read.
+TEST_F(OffloadedDeviceTest, InputsThatWereOnTheHostAreThoseThatLeft) {
+  const auto inputs = std::make_shared<model::HostInputs>(at::Device(at::kCUDA, 0));
+  const at::TensorOptions there = at::TensorOptions(at::kCUDA).dtype(at::kFloat);
+  const c10::StreamGuard computes(NewStream(0));
+  std::vector<std::shared_ptr<model::HostInputs::Kept>> kept;
+  for (int block = 0; block < 4; ++block) {
+    kept.push_back(
+        inputs->Keep({at::full({1000}, block, there) + 0.5, at::full({7}, -block, there)}));
+  }
+  std::vector<at::Tensor> sums;
+  for (int block = 3; block >= 0; --block) {
+    const std::vector<at::Tensor> back = kept[static_cast<size_t>(block)]->Take();
+    kept.pop_back();
+    ASSERT_EQ(back.size(), 2u);
+    sums.push_back(back[0] * 2 + back[1].narrow(0, 0, 1));
+    (void)at::full({1000}, 99, there);  // In memory that is free again.
+  }
+  SynchronizeDevice(0);
+  for (int block = 3; block >= 0; --block) {
+    EXPECT_TRUE(at::equal(sums[static_cast<size_t>(3 - block)].cpu(),
+                          at::full({1000}, block + 1, at::kFloat)))
+        << block;
+  }
 }
 
 }  // namespace

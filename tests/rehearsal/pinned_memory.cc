@@ -23,6 +23,10 @@ class Allocator final : public c10::Allocator {
     const auto& [start, bytes] = *std::prev(after);
     return address < start + bytes;
   }
+  void Add(void* address, size_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    blocks_[static_cast<char*>(address)] = bytes;
+  }
   void Forget(void* address) {
     const std::scoped_lock lock(mutex_);
     blocks_.erase(static_cast<char*>(address));
@@ -48,10 +52,7 @@ void Delete(void* context) {
 c10::DataPtr Allocator::allocate(size_t bytes) {
   auto* const owner = new c10::DataPtr(c10::GetCPUAllocator()->allocate(bytes));
   void* const address = owner->get();
-  if (address != nullptr) {
-    const std::scoped_lock lock(mutex_);
-    blocks_[static_cast<char*>(address)] = bytes;
-  }
+  if (address != nullptr) Add(address, bytes);
   return {address, owner, &Delete, c10::kCPU};
 }
 
@@ -61,3 +62,16 @@ c10::Allocator* PinnedMemory() { return &Pinned(); }
 bool IsPinned(const void* address) { return Pinned().Has(address); }
 
 }  // namespace oxbow::rehearsal
+
+// Of the CUDA runtime: memory that a process has from elsewhere (core/parallel/node_memory.cc).
+extern "C" {
+__attribute__((visibility("default"))) int cudaHostRegister(void* address, size_t bytes,
+                                                            unsigned /*flags*/) {
+  oxbow::rehearsal::Pinned().Add(address, bytes);
+  return 0;
+}
+__attribute__((visibility("default"))) int cudaHostUnregister(void* address) {
+  oxbow::rehearsal::Pinned().Forget(address);
+  return 0;
+}
+}

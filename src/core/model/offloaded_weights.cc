@@ -62,8 +62,10 @@ struct OffloadedWeights::Streams {
   std::array<c10::Event, 2> used;
 };
 
-OffloadedWeights::OffloadedWeights(at::Device device)
-    : device_(device), streams_(device.is_cpu() ? nullptr : std::make_unique<Streams>(device)) {}
+OffloadedWeights::OffloadedWeights(at::Device device, bool pins)
+    : device_(device),
+      pins_(pins && device.is_cuda()),
+      streams_(device.is_cpu() ? nullptr : std::make_unique<Streams>(device)) {}
 
 OffloadedWeights::~OffloadedWeights() {
   // Bytes still on their way to a place must not come to the next owner of its memory.
@@ -71,7 +73,7 @@ OffloadedWeights::~OffloadedWeights() {
 }
 
 at::TensorOptions OffloadedWeights::host_options() const {
-  return at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(device_.is_cuda());
+  return at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(pins_);
 }
 
 at::Tensor OffloadedWeights::Kept(const at::Tensor& tensor, at::ScalarType type) {
@@ -88,12 +90,13 @@ at::Tensor OffloadedWeights::Kept(const at::Tensor& tensor, at::ScalarType type)
   return kept;
 }
 
-at::Tensor OffloadedWeights::Leaf(const at::Tensor& source, bool trainable) {
+at::Tensor OffloadedWeights::Leaf(const at::Tensor& source, bool trainable,
+                                  const NarrowCopy* narrow) {
   OXBOW_CHECK(source.is_cpu() && source.is_contiguous()) << source.toString();
   OXBOW_CHECK(!rest_.has_value()) << "a network was bound after the first pass";
   at::Tensor leaf = WithoutMemory(source, device_);
   leaf.requires_grad_(trainable);
-  pending_.push_back({.leaf = leaf, .source = source});
+  pending_.push_back({.leaf = leaf, .source = source, .narrow = narrow});
   return leaf;
 }
 
@@ -127,10 +130,12 @@ OffloadedWeights::Block OffloadedWeights::Arranged(std::vector<PlacedLeaf> leave
   for (PlacedLeaf& leaf : leaves) {
     const int64_t length = Bytes(leaf.source);
     if (block.runs.empty() || !Continues(block.runs.back(), leaf.source)) {
-      block.runs.push_back(
-          {.source = FromHost(leaf.source, length), .begin = Aligned(block.length)});
+      block.runs.push_back({.source = FromHost(leaf.source, length),
+                            .begin = Aligned(block.length),
+                            .element = leaf.source.storage_offset()});
     }
     Run& run = block.runs.back();
+    if (leaf.narrow != nullptr) run.narrow = leaf.narrow;
     const int64_t place = Address(leaf.source) - Address(run.source);
     leaf.begin = run.begin + place;
     if (place + length > run.source.numel()) run.source = FromHost(run.source, place + length);
@@ -193,11 +198,38 @@ void OffloadedWeights::Load(size_t to, size_t number) {
   streams_->written[to].record(streams_->copies);
 }
 
-// In the current stream.
+bool OffloadedWeights::ComesNarrow(const Run& run) const {
+  return run.narrow != nullptr &&
+         run.narrow->version == static_cast<uint32_t>(run.source._version());
+}
+
+void OffloadedWeights::Send(const at::Tensor& source, const at::Tensor& to) {
+  to.copy_(source, /*non_blocking=*/true);
+  brought_bytes_ += source.nbytes();
+}
+
+// In the current stream. Leaves that have no part in a narrow copy come behind it.
 void OffloadedWeights::Copy(const Block& block, const at::Tensor& memory) {
   for (const Run& run : block.runs) {
-    memory.narrow(0, run.begin, run.source.numel()).copy_(run.source, /*non_blocking=*/true);
-    brought_bytes_ += run.source.nbytes();
+    const at::Tensor to = memory.narrow(0, run.begin, run.source.numel());
+    if (!ComesNarrow(run)) {
+      Send(run.source, to);
+      continue;
+    }
+    const int64_t count = run.source.numel() / static_cast<int64_t>(sizeof(float));
+    if (!narrow_.defined() || narrow_.numel() < count) {
+      narrow_ = at::empty({memory.numel() / static_cast<int64_t>(sizeof(float))},
+                          memory.options().dtype(at::kBFloat16));
+    }
+    const at::Tensor came = narrow_.narrow(0, 0, count);
+    Send(run.narrow->values.narrow(0, run.element, count), came);
+    to.view(at::kFloat).copy_(came);
+    for (const PlacedLeaf& of : block.leaves) {
+      const bool within = of.begin >= run.begin && of.begin < run.begin + run.source.numel();
+      if (!within || of.narrow != nullptr) continue;
+      const int64_t length = Bytes(of.source);
+      Send(FromHost(of.source, length), memory.narrow(0, of.begin, length));
+    }
   }
 }
 
@@ -251,6 +283,7 @@ void OffloadedWeights::BringRest() {
   const at::NoGradGuard no_grad;
   const bool fresh = !rest_.has_value();
   if (fresh) {
+    for (PlacedLeaf& of : pending_) of.narrow = nullptr;  // These are few.
     Block rest = Arranged(pending_);
     rest_place_.memory = at::empty({rest.length}, at::TensorOptions(device_).dtype(at::kByte));
     pending_.clear();

@@ -18,6 +18,13 @@
 
 namespace oxbow::model {
 
+// The bfloat16 copy of a flat float32 tensor [N] in host memory, for products that round their
+// weights to that type anyway: half as many bytes cross the bus.
+struct NarrowCopy {
+  at::Tensor values;                // bfloat16 [N]
+  std::optional<uint32_t> version;  // Of the flat tensor that it is a copy of; none: of nothing.
+};
+
 // A network is bound to leaves: tensors of the device whose memory comes and goes.
 //
 //   at::Tensor leaf = weights.Leaf(source, trainable);    // for every parameter
@@ -35,7 +42,8 @@ namespace oxbow::model {
 // For one thread at a time. Outlives the networks and their backward passes.
 class OffloadedWeights {
  public:
-  explicit OffloadedWeights(at::Device device);
+  // Without `pins` host_options() are those of plain memory.
+  explicit OffloadedWeights(at::Device device, bool pins = true);
   ~OffloadedWeights();
   OffloadedWeights(const OffloadedWeights&) = delete;
   OffloadedWeights& operator=(const OffloadedWeights&) = delete;
@@ -47,8 +55,10 @@ class OffloadedWeights {
   at::Tensor Kept(const at::Tensor& tensor, at::ScalarType type);
 
   // A leaf for `source`, contiguous in host memory, whose values it has while it is held. Several
-  // leaves may have one source.
-  at::Tensor Leaf(const at::Tensor& source, bool trainable);
+  // leaves may have one source. With `narrow`, the copy of the flat float32 tensor that `source` is
+  // a part of, values come rounded to bfloat16 while that copy is up to date; it outlives this.
+  // Leaves beside it without one come as they are.
+  at::Tensor Leaf(const at::Tensor& source, bool trainable, const NarrowCopy* narrow = nullptr);
 
   // A block computes with the leaves among `tensors`; others are left alone. Dies if one
   // is in a block already: such a leaf belongs to no block.
@@ -76,11 +86,14 @@ class OffloadedWeights {
   struct Run {
     at::Tensor source;  // Bytes [n], of the version counter of the first leaf's source.
     int64_t begin = 0;  // In the place's memory.
+    const NarrowCopy* narrow = nullptr;  // Of a leaf in it; null: of none.
+    int64_t element = 0;                 // Where the run begins in the flat tensor.
   };
   struct PlacedLeaf {
     at::Tensor leaf;
     at::Tensor source;
     int64_t begin = 0;
+    const NarrowCopy* narrow = nullptr;
   };
   struct Block {
     std::vector<PlacedLeaf> leaves;
@@ -103,11 +116,14 @@ class OffloadedWeights {
   size_t Bring(size_t block);
   void Load(size_t place, size_t block);
   void Copy(const Block& block, const at::Tensor& memory);
+  void Send(const at::Tensor& source, const at::Tensor& to);
+  bool ComesNarrow(const Run& run) const;
   void Release(size_t place);
   std::optional<size_t> NextAfter(size_t block) const;
   std::vector<PlacedLeaf> TakePending(std::span<const at::Tensor> tensors);
 
   const at::Device device_;
+  const bool pins_;
   at::Tensor kept_;  // Bytes in host memory, whose first are taken.
   int64_t kept_end_ = 0;
   std::vector<PlacedLeaf> pending_;  // In no block.
@@ -119,6 +135,7 @@ class OffloadedWeights {
   std::optional<Block> rest_;       // Weights in no block, as if they were one.
   Place rest_place_;
   uint64_t brought_bytes_ = 0;
+  at::Tensor narrow_;  // Where bfloat16 values come to, on their way to a place.
   const std::unique_ptr<Streams> streams_;  // Null on a CPU.
 };
 

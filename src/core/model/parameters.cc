@@ -11,6 +11,29 @@
 #include "core/model/offloaded_weights.h"
 
 namespace oxbow::model {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// Gives the tensor other memory, and returns what it had. Its views see the other at once.
+at::DataPtr Replace(const at::Tensor& tensor, at::DataPtr memory) {
+  return tensor.storage().set_data_ptr(std::move(memory));
+}
+
+// A tensor like `like` in this memory.
+at::Tensor Over(at::DataPtr memory, const at::Tensor& like) {
+  at::Tensor tensor = at::empty({0}, like.options().pinned_memory(false));
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_contiguous(like.sizes());
+  impl->set_storage_keep_dtype(c10::Storage(c10::Storage::use_byte_size_t(), like.nbytes(),
+                                            std::move(memory), /*allocator=*/nullptr,
+                                            /*resizable=*/false));
+  return tensor;
+}
+
+}  // namespace
 
 Shapes ShapesOf(const NamedTensors& tensors) {
   Shapes shapes;
@@ -40,11 +63,21 @@ ParameterSet::ParameterSet(const Shapes& shapes, bool trainable, at::Device devi
   leaves_ = views_;
 }
 
-ParameterSet::ParameterSet(const Shapes& shapes, bool trainable, OffloadedWeights& offloaded)
+ParameterSet::ParameterSet(const Shapes& shapes, bool trainable, OffloadedWeights& offloaded,
+                           const std::set<std::string>& narrow)
     : ParameterSet(shapes, offloaded.host_options(), offloaded.device()) {
-  offloaded_ = true;
-  for (const auto& [name, view] : views_) leaves_.emplace(name, offloaded.Leaf(view, trainable));
+  offloaded_ = &offloaded;
+  if (!narrow.empty()) {
+    narrow_ = std::make_unique<NarrowCopy>();
+    narrow_->values = at::empty({numel()}, offloaded.host_options().dtype(at::kBFloat16));
+  }
+  for (const auto& [name, view] : views_) {
+    const bool rounds = narrow.contains(name);
+    leaves_.emplace(name, offloaded.Leaf(view, trainable, rounds ? narrow_.get() : nullptr));
+  }
 }
+
+ParameterSet::~ParameterSet() = default;
 
 ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device)
     : ParameterSet(ShapesOf(tensors), trainable, device) {
@@ -79,19 +112,62 @@ at::Tensor& ParameterSet::flat_grad() {
 void ParameterSet::ZeroGrad() { flat_grad().zero_(); }
 
 at::Tensor& ParameterSet::next() {
-  OXBOW_CHECK(offloaded_) << "weights on a device have no second place";
+  OXBOW_CHECK(flat_.is_cpu()) << "weights on a device have no second place";
   if (!next_.defined()) {
     next_ = at::empty(flat_.sizes(), flat_.options().pinned_memory(device_.is_cuda()));
   }
   return next_;
 }
 
-// Views of the flat tensor have its storage, so they see the other memory at once.
 void ParameterSet::ExchangeWithNext() {
-  const c10::Storage& theirs = next().storage();
-  at::DataPtr mine = flat_.storage().set_data_ptr(at::DataPtr());
-  flat_.storage().set_data_ptr_noswap(theirs.set_data_ptr(std::move(mine)));
+  at::DataPtr mine = Replace(flat_, at::DataPtr());
+  (void)Replace(flat_, Replace(next(), std::move(mine)));
   flat_.unsafeGetTensorImpl()->bump_version();
+}
+
+at::Tensor ParameterSet::narrow() const {
+  return narrow_ == nullptr ? at::Tensor() : narrow_->values;
+}
+
+void ParameterSet::BeginNarrow() {
+  if (offloaded_ != nullptr) offloaded_->WaitUntilRead();
+  if (narrow_ != nullptr) narrow_->version.reset();
+}
+
+void ParameterSet::EndNarrow() {
+  if (narrow_ != nullptr) narrow_->version = static_cast<uint32_t>(flat_._version());
+}
+
+void ParameterSet::ExchangeWith(ParameterSet& other) {
+  OXBOW_CHECK(flat_.is_cpu() && other.flat_.is_cpu() && numel() == other.numel())
+      << flat_.toString() << numel() << other.flat_.toString() << other.numel();
+  const bool right =
+      narrow_ != nullptr && narrow_->version == static_cast<uint32_t>(flat_._version());
+  at::DataPtr mine = Replace(flat_, at::DataPtr());
+  (void)Replace(flat_, Replace(other.flat_, std::move(mine)));
+  for (ParameterSet* const set : {this, &other}) {
+    set->flat_.unsafeGetTensorImpl()->bump_version();
+  }
+  if (std::exchange(narrow_is_of_other_, right)) EndNarrow();
+}
+
+size_t ParameterSet::SharedBytes() const {
+  const size_t narrow = narrow_ == nullptr ? 0 : narrow_->values.nbytes();
+  return 2 * WholePages(flat_.nbytes()) + WholePages(narrow);
+}
+
+void ParameterSet::MoveTo(const SharedPlace& place, MemoryShare share) {
+  const at::NoGradGuard no_grad;
+  BeginNarrow();
+  const size_t bytes = WholePages(flat_.nbytes());
+  const at::Tensor before = Over(Replace(flat_, place(bytes)), flat_);
+  if (share.place == 0) flat_.copy_(before);
+  flat_.unsafeGetTensorImpl()->bump_version();
+  next_ = Over(place(bytes), flat_);
+  if (narrow_ != nullptr) {
+    (void)Replace(narrow_->values, place(WholePages(narrow_->values.nbytes())));
+  }
+  share_ = share;
 }
 
 void ParameterSet::CopyFrom(const NamedTensors& tensors) {

@@ -6,7 +6,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
 
+#include <functional>
+#include <memory>
+#include <set>
 #include <string>
 
 #include "core/model/named_tensors.h"
@@ -14,8 +18,16 @@
 namespace oxbow::model {
 
 class OffloadedWeights;
+struct NarrowCopy;
 
 Shapes ShapesOf(const NamedTensors& tensors);
+
+// Processes that have a set in one piece of host memory: all read it whole, and each writes its
+// part of the flat tensor.
+struct MemoryShare {
+  int place = 0;  // Of this process among them.
+  int count = 1;  // 1: the memory is its own.
+};
 
 class ParameterSet {
  public:
@@ -27,8 +39,11 @@ class ParameterSet {
   ParameterSet(const Shapes& shapes, bool trainable, at::Device device = at::kCPU);
 
   // So, too, but the flat tensor is in host memory. The leaves are on the device of `offloaded`,
-  // which outlives this, and have values while that lets them.
-  ParameterSet(const Shapes& shapes, bool trainable, OffloadedWeights& offloaded);
+  // which outlives this, and have values while that lets them. The tensors of `narrow` are read in
+  // bfloat16 alone, so a copy of that type may come in their place (narrow()).
+  ParameterSet(const Shapes& shapes, bool trainable, OffloadedWeights& offloaded,
+               const std::set<std::string>& narrow = {});
+  ~ParameterSet();
 
   // Writes all tensors(). The same names and shapes are required.
   void CopyFrom(const NamedTensors& tensors);
@@ -51,11 +66,30 @@ class ParameterSet {
   at::Tensor& flat_grad();
   void ZeroGrad();  // Sets flat_grad() to 0.
 
-  // Offloaded: host memory for the next weights [N], and the exchange of the two, which copies
-  // nothing. Whoever fails before the exchange has changed nothing.
+  // In host memory: a place for the next weights [N], and the exchange of the two, which copies
+  // nothing. Whoever fails before the exchange has changed nothing that is read.
   at::Tensor& next();
   void ExchangeWithNext();
-  bool offloaded() const { return offloaded_; }
+  bool offloaded() const { return offloaded_ != nullptr; }
+
+  // The bfloat16 copy [N] of the flat tensor; undefined where no tensor is read so. Whoever writes
+  // both calls BeginNarrow before and EndNarrow after; until then, and after other writes to the
+  // flat tensor, float32 values come instead. BeginNarrow waits for copies to the device that are
+  // under way.
+  at::Tensor narrow() const;
+  void BeginNarrow();
+  void EndNarrow();
+
+  // Exchanges the values with those of a set of the same length; both are in host memory. Copies
+  // nothing. A second call undoes the first.
+  void ExchangeWith(ParameterSet& other);
+
+  // Moves flat(), next() and narrow() to memory that processes share. `place` gives so many bytes
+  // of it, whole pages, SharedBytes() in all. The process of place 0 copies the values there.
+  using SharedPlace = std::function<at::DataPtr(size_t bytes)>;
+  void MoveTo(const SharedPlace& place, MemoryShare share);
+  size_t SharedBytes() const;
+  MemoryShare share() const { return share_; }
 
   void CopyFrom(const ParameterSet& other);  // Same names and shapes required.
 
@@ -66,7 +100,10 @@ class ParameterSet {
   at::Tensor flat_grad_, next_;  // Undefined before they are asked for.
   NamedTensors views_, leaves_;
   at::Device device_;
-  bool offloaded_ = false;
+  OffloadedWeights* offloaded_ = nullptr;
+  std::unique_ptr<NarrowCopy> narrow_;  // Null: every tensor is read as it is.
+  bool narrow_is_of_other_ = false;     // Of the values that were exchanged.
+  MemoryShare share_;
 };
 
 }  // namespace oxbow::model

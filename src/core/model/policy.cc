@@ -62,18 +62,20 @@ NetworkBinder::NetworkBinder(const PolicyOptions& options)
       lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
       execution_{.compute = options.compute,
                  .checkpoint_activations = options.checkpoint_activations,
+                 .inputs_on_host = options.inputs_on_host,
                  .embedded_guidance = options.embedded_guidance},
       device_(options.device),
       graphs_(options.graphs),
       guidance_(options.guidance),
       negative_(MovedTo(options.negative, options.device)),
+      guided_apart_(options.guided_apart),
       whole_timesteps_(options.whole_timesteps),
       rows_per_forward_(options.rows_per_forward) {
   if (!options.weights_on_host) return;
   OXBOW_CHECK(execution_.checkpoint_activations && graphs_ == nullptr &&
               (lora() ? !options.merged : options.average_on_host || !options.with_ema))
       << "these weights cannot be offloaded";
-  offloaded_ = std::make_shared<OffloadedWeights>(device_);
+  offloaded_ = std::make_shared<OffloadedWeights>(device_, /*pins=*/!options.weights_shared);
   execution_.offloaded = offloaded_.get();
 }
 
@@ -115,10 +117,12 @@ absl::Status NetworkBinder::ReadFrozen(const ReadTensor& read, const PolicyOptio
   return absl::OkStatus();
 }
 
-absl::StatusOr<BoundNetwork> NetworkBinder::ReadFull(const ReadTensor& read, bool trainable) const {
+absl::StatusOr<BoundNetwork> NetworkBinder::ReadFull(const ReadTensor& read,
+                                                     const PolicyOptions& options) const {
   Shapes shapes = architecture_->shapes();
   for (const std::string& name : architecture_->buffers()) shapes.erase(name);
-  std::unique_ptr<ParameterSet> parameters = SetOf(shapes, trainable);
+  std::unique_ptr<ParameterSet> parameters = SetOf(shapes, options.trainable);
+  if (options.weights_come) return BindTo(std::move(parameters));
   for (const auto& [name, view] : parameters->tensors()) {
     OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, ReadOne(read, shapes, name));
     const at::NoGradGuard no_grad;
@@ -139,7 +143,10 @@ NamedTensors NetworkBinder::FrozenLeaves() const {
 
 std::unique_ptr<ParameterSet> NetworkBinder::SetOf(const Shapes& shapes, bool trainable) const {
   if (offloaded_ != nullptr && !lora()) {
-    return std::make_unique<ParameterSet>(shapes, trainable, *offloaded_);
+    const bool narrow = trainable && execution_.compute == at::kBFloat16;
+    return std::make_unique<ParameterSet>(
+        shapes, trainable, *offloaded_,
+        narrow ? Int8Names(*architecture_) : std::set<std::string>());
   }
   return std::make_unique<ParameterSet>(shapes, trainable, device_);
 }
@@ -177,11 +184,15 @@ std::unique_ptr<VelocityModel> NetworkBinder::MakeNetwork(const NamedTensors& te
     }
     network = MakeRecorded(std::move(network), std::move(weights), graphs_);
   }
+  if (execution_.inputs_on_host) network = MakeInputsOnHost(std::move(network), device_);
   if (offloaded_ != nullptr) network = MakeOffloaded(std::move(network), *offloaded_);
   if (whole_timesteps_) network = MakeWholeTimesteps(std::move(network));
   network = MakeBounded(std::move(network), rows_per_forward_);
   if (guidance_ == 1) return network;
-  return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch());
+  std::optional<std::vector<at::Tensor>> apart;
+  if (guided_apart_ && adapter != nullptr) apart = Handles(adapter->tensors);
+  return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch(),
+                    std::move(apart));
 }
 
 BoundNetwork NetworkBinder::BindMerged(const NamedTensors& adapter, NamedTensors& merged) const {
@@ -227,7 +238,7 @@ Policy::Policy(const Options& options)
 
 absl::Status Policy::MakeCurrent(const ReadTensor& read, const Options& options) {
   if (!binder_.lora()) {
-    OXBOW_ASSIGN_OR_RETURN(current_, binder_.ReadFull(read, options.trainable));
+    OXBOW_ASSIGN_OR_RETURN(current_, binder_.ReadFull(read, options));
     return absl::OkStatus();
   }
   OXBOW_ASSIGN_OR_RETURN(const NamedTensors adapter, InitialLora(options.architecture->linears(),
@@ -320,7 +331,8 @@ void Policy::Merge() {
 void Policy::MakeCopies(const Options& options) {
   const NamedTensors& trained = current_.parameters->tensors();
   if (options.with_ema && average_on_host_) {
-    ema_.parameters = std::make_unique<ParameterSet>(trained, /*trainable=*/false, at::kCPU);
+    ema_.parameters = std::make_unique<ParameterSet>(ShapesOf(trained), /*trainable=*/false);
+    if (!options.weights_come) ema_.parameters->CopyFrom(*current_.parameters);
   } else if (options.with_ema) {
     ema_ = binder_.Bind(trained, /*trainable=*/false);
   }
@@ -335,6 +347,7 @@ void Policy::MakeCopies(const Options& options) {
 
 void Policy::ExchangeWithAverage() {
   const at::NoGradGuard no_grad;
+  if (parameters().offloaded()) return parameters().ExchangeWith(ema_parameters());
   at::Tensor weights = parameters().flat().detach();
   at::Tensor average = ema_parameters().flat();
   for (int64_t begin = 0; begin < weights.numel(); begin += kExchangedAtOnce) {

@@ -58,6 +58,9 @@ struct PolicyOptions {
   // the device block by block (offloaded_weights.h). Needs checkpoint_activations; all weights
   // need an average on the host, and what is frozen must not be merged into.
   bool weights_on_host = false;
+  // With weights_on_host: ranks will share the memory of the trained part (MoveTo in parameters.h),
+  // so it is not pinned; and it has no values until another rank's come.
+  bool weights_shared = false, weights_come = false;
   OldPolicy old = OldPolicy::kNone;
   bool moving_reference = false;  // LoRA: the reference has an adapter of its own.
   bool trainable = true;          // False on workers: no gradients are allocated.
@@ -77,6 +80,8 @@ struct PolicyOptions {
   BaseWeights base_weights = BaseWeights::kCompute;
   at::Device device = at::kCPU;         // Where all weights are.
   bool checkpoint_activations = false;  // Less memory for a third forward pass; see recompute.h.
+  bool inputs_on_host = false;          // With that: of each block its input, too; host_inputs.h.
+  bool guided_apart = false;            // LoRA: the halves of guidance; see velocity_model.h.
   // Not trainable: forward passes are recorded and replayed; see cuda_graphs.h. Null: not.
   // Shared by the networks, whose recordings share memory.
   std::shared_ptr<GraphRecorder> graphs;
@@ -96,7 +101,7 @@ class NetworkBinder {
   // Takes what never trains. Errors as Policy::Create, also of the others here.
   absl::Status ReadFrozen(const ReadTensor& read, const PolicyOptions& options);
   // A full fine-tune's weights.
-  absl::StatusOr<BoundNetwork> ReadFull(const ReadTensor& read, bool trainable) const;
+  absl::StatusOr<BoundNetwork> ReadFull(const ReadTensor& read, const PolicyOptions& options) const;
 
   // Copies of `trained` and a network of them.
   BoundNetwork Bind(const NamedTensors& trained, bool trainable) const;
@@ -126,6 +131,7 @@ class NetworkBinder {
   const std::shared_ptr<GraphRecorder> graphs_;  // Shared by the networks.
   const double guidance_;
   const Conditioning negative_;
+  const bool guided_apart_;
   const bool whole_timesteps_;
   const int64_t rows_per_forward_;
   std::shared_ptr<OffloadedWeights> offloaded_;  // Unless null, before what it outlives.
@@ -175,7 +181,8 @@ class Policy {
   // smaller rank and fewer modules (CompletedAdapter). The reference stays the base model.
   absl::Status StartFrom(const NamedTensors& trained);
 
-  // Exchanges the trained part with the average, piece by piece. Requires with_ema.
+  // Exchanges the trained part with the average: memory, where both are on the host, or else piece
+  // by piece. Requires with_ema.
   void ExchangeWithAverage();
   bool average_on_host() const { return average_on_host_; }
 

@@ -12,17 +12,28 @@
 #include <utility>
 
 #include "base/check.h"
+#include "core/model/host_inputs.h"
 
 namespace oxbow::model {
 namespace {
 
-// A segment in the graph: of its inputs and leaves it keeps references alone.
+// A segment in the graph: of its inputs and leaves it keeps references alone, or what another
+// segment made in host memory.
 struct RecomputeNode final : torch::autograd::Node {
   RecomputeNode(Segment segment, const Tensors& inputs, const SegmentWeights& weights)
       : segment(std::move(segment)), hold(weights.hold), input_count(inputs.size()) {
+    Tensors leaving;
     for (const Tensors* tensors : {&inputs, &weights.leaves}) {
-      for (const at::Tensor& tensor : *tensors) saved.emplace_back(tensor, /*is_output=*/false);
+      for (const at::Tensor& tensor : *tensors) {
+        const bool leaves = tensors == &inputs && HostInputs::Current() != nullptr &&
+                            tensor.defined() &&
+                            dynamic_cast<RecomputeNode*>(tensor.grad_fn().get()) != nullptr;
+        on_host.push_back(leaves);
+        if (leaves) leaving.push_back(tensor);
+        leaves ? saved.emplace_back() : saved.emplace_back(tensor, /*is_output=*/false);
+      }
     }
+    if (!leaving.empty()) kept = HostInputs::Current()->Keep(std::move(leaving));
   }
 
   Tensors apply(Tensors&& gradients) override {
@@ -31,8 +42,10 @@ struct RecomputeNode final : torch::autograd::Node {
     const auto held = hold ? hold() : nullptr;
     Tensors inputs;
     Tensors sources(saved.size());  // Tensors whose gradients are wanted; others stay undefined.
+    const Tensors back = kept != nullptr ? kept->Take() : Tensors();
+    size_t next_back = 0;
     for (size_t i = 0; i < saved.size(); ++i) {
-      at::Tensor tensor = saved[i].unpack();
+      at::Tensor tensor = on_host[i] ? back[next_back++] : saved[i].unpack();
       if (i < input_count) {
         tensor = tensor.detach().requires_grad_(task_should_compute_output(i));
         inputs.push_back(tensor);
@@ -42,7 +55,10 @@ struct RecomputeNode final : torch::autograd::Node {
     return GradientsOf(segment(inputs), gradients, sources);
   }
 
-  void release_variables() override { saved.clear(); }
+  void release_variables() override {
+    saved.clear();
+    kept.reset();
+  }
 
   // Gradients of the defined sources, in their places. A source that no output uses has none.
   static Tensors GradientsOf(const Tensors& outputs, const Tensors& gradients,
@@ -71,6 +87,8 @@ struct RecomputeNode final : torch::autograd::Node {
   const std::function<std::shared_ptr<const void>()> hold;
   const size_t input_count;
   std::vector<torch::autograd::SavedVariable> saved;  // Inputs, then leaves.
+  std::vector<bool> on_host;                          // As many; those are in `kept`.
+  std::shared_ptr<HostInputs::Kept> kept;
 };
 
 // The owner of a graph's nodes: std::shared_ptr up to LibTorch 2.11, their own count since.

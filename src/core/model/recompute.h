@@ -26,7 +26,8 @@ struct SegmentWeights {
 // gradients (fused/fused_layers.h). Gradients flow to its inputs and to the leaves of `weights`
 // as if it had been called directly. The segment must be pure, return none of its inputs, and live
 // until the backward pass is over. Without gradients it is a plain call. Weights are held while the
-// segment computes, forward and again backward.
+// segment computes, forward and again backward. In a HostInputs::Scope (host_inputs.h) inputs that
+// another segment made wait in host memory.
 Tensors Recomputed(const Segment& segment, const Tensors& inputs, const SegmentWeights& weights);
 
 }  // namespace oxbow::model

@@ -101,6 +101,56 @@ TEST_P(RecomputeTest, ShorterProductsAreCloseAndTrainedWeightsStayFloat32) {
   EXPECT_GT(direction(*again), 0.99);
 }
 
+// A guided LoRA, whose loss has two passes.
+std::unique_ptr<Policy> GuidedOf(bool apart, bool inputs_on_host) {
+  at::manual_seed(3);
+  Policy::Options options{
+      .architecture = MakeSd3Architecture(kParams),
+      .trained = Trained::kLora,
+      .guidance = 3,
+      .negative = {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}},
+      .checkpoint_activations = true,
+      .inputs_on_host = inputs_on_host,
+      .guided_apart = apart};
+  for (const auto& [name, shape] : Sd3Shapes(kParams)) options.base[name] = at::randn(shape) * 0.3;
+  options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
+  auto policy = *Policy::Create(std::move(options));
+  at::Tensor(policy->parameters().flat()).add_(at::randn({policy->parameters().numel()}) * 0.2);
+  return policy;
+}
+
+// Promise: Micro-batches and activation checkpointing change no result.
+TEST(GuidedHalvesTest, ApartTheyHaveTheSameLossAndInputsOnTheHostTheSameBits) {
+  at::set_num_threads(1);
+  const auto gradient = [](Policy& policy, at::Tensor& loss) {
+    policy.parameters().ZeroGrad();
+    loss = LossOf(policy);
+    loss.backward();
+    return policy.parameters().flat_grad().clone();
+  };
+  at::Tensor loss, loss_apart, loss_on_host;
+  const at::Tensor together = gradient(*GuidedOf(false, false), loss);
+  const at::Tensor apart = gradient(*GuidedOf(true, false), loss_apart);
+  EXPECT_TRUE(at::equal(loss, loss_apart)) << loss << loss_apart;
+  EXPECT_TRUE(at::allclose(together, apart, 1e-4, 1e-5)) << (together - apart).abs().max();
+  EXPECT_GT(apart.abs().max().item<float>(), 0);
+  EXPECT_TRUE(at::equal(gradient(*GuidedOf(false, true), loss_on_host), together));
+  EXPECT_TRUE(at::equal(gradient(*GuidedOf(true, true), loss_on_host), apart));
+  EXPECT_TRUE(at::equal(loss, loss_on_host));
+}
+
+// Promise: Micro-batches and activation checkpointing change no result.
+TEST(GuidedHalvesTest, EveryLeafGetsItsGradientOnce) {
+  const auto policy = GuidedOf(true, true);
+  std::map<std::string, int> gradients;
+  for (const auto& [name, tensor] : policy->parameters().tensors()) {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        tensor, std::make_unique<CountGradients>(gradients[name]));
+  }
+  LossOf(*policy).backward();
+  for (const auto& [name, count] : gradients) EXPECT_EQ(count, 1) << name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Trained, RecomputeTest, ::testing::Values(Trained::kFull, Trained::kLora),
                          [](const auto& info) {
                            return info.param == Trained::kFull ? "Full" : "Lora";

@@ -9,8 +9,10 @@
 
 #include "base/check.h"
 #include "core/model/device_memory.h"
+#include "core/model/host_inputs.h"
 #include "core/model/layers.h"
 #include "core/model/offloaded_weights.h"
+#include "core/model/recompute.h"
 
 namespace oxbow::model {
 namespace {
@@ -30,11 +32,12 @@ at::Tensor WithNormOf(const at::Tensor& like, const at::Tensor& v, int64_t p) {
 class Guided final : public VelocityModel {
  public:
   Guided(std::unique_ptr<VelocityModel> model, double scale, Conditioning negative,
-         int64_t norm_patch)
+         int64_t norm_patch, std::optional<Tensors> apart)
       : model_(std::move(model)),
         scale_(scale),
         negative_(std::move(negative)),
-        norm_patch_(norm_patch) {
+        norm_patch_(norm_patch),
+        apart_(std::move(apart)) {
     OXBOW_CHECK(!negative_.empty()) << "guidance without a negative prompt";
   }
 
@@ -48,14 +51,28 @@ class Guided final : public VelocityModel {
     const at::Device device = negative_.begin()->second.device();
     const at::Tensor there = x.to(device);
     const at::Tensor level = sigma.to(device);
-    const at::Tensor v =
-        model_->Velocity(at::cat({there, there}), at::cat({level, level}),
-                         ConcatRows({BroadcastRows(negative_, rows),
-                                     BroadcastRows(MovedTo(conditioning, device), rows)}));
-    const at::Tensor negative = v.narrow(0, 0, rows);
-    const at::Tensor prompted = v.narrow(0, rows, rows);
+    const Conditioning nothing = BroadcastRows(negative_, rows);
+    const Conditioning prompt = BroadcastRows(MovedTo(conditioning, device), rows);
+    at::Tensor negative, prompted;
+    if (apart_.has_value()) {
+      negative = Half(there, level, nothing);
+      prompted = Half(there, level, prompt);
+    } else {
+      const at::Tensor v = model_->Velocity(at::cat({there, there}), at::cat({level, level}),
+                                            ConcatRows({nothing, prompt}));
+      negative = v.narrow(0, 0, rows);
+      prompted = v.narrow(0, rows, rows);
+    }
     const at::Tensor guided = negative + (prompted - negative) * scale_;
     return (norm_patch_ == 0 ? guided : WithNormOf(prompted, guided, norm_patch_)).to(x.device());
+  }
+
+  // Keeps nothing but its inputs.
+  at::Tensor Half(const at::Tensor& x, const at::Tensor& sigma, const Conditioning& prompt) const {
+    const Segment segment = [this, prompt](const Tensors& in) -> Tensors {
+      return {model_->Velocity(in[0], in[1], prompt)};
+    };
+    return Recomputed(segment, {x, sigma}, {.leaves = *apart_, .hold = nullptr})[0];
   }
 
   // Every part of one row is as large as the negative prompt's.
@@ -76,6 +93,7 @@ class Guided final : public VelocityModel {
   const double scale_;
   const Conditioning negative_;
   const int64_t norm_patch_;
+  const std::optional<Tensors> apart_;
 };
 
 class WholeTimesteps final : public VelocityModel {
@@ -132,6 +150,22 @@ class Offloaded final : public VelocityModel {
   OffloadedWeights& weights_;
 };
 
+class InputsOnHost final : public VelocityModel {
+ public:
+  InputsOnHost(std::unique_ptr<VelocityModel> model, at::Device device)
+      : model_(std::move(model)), inputs_(std::make_shared<HostInputs>(device)) {}
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const Conditioning& conditioning) const override {
+    const HostInputs::Scope scope(inputs_);
+    return model_->Velocity(x, sigma, conditioning);
+  }
+
+  const std::unique_ptr<VelocityModel> model_;
+  const std::shared_ptr<HostInputs> inputs_;
+};
+
 }  // namespace
 
 at::Tensor VelocityModel::Velocity(const at::Tensor& x, const at::Tensor& sigma,
@@ -141,8 +175,15 @@ at::Tensor VelocityModel::Velocity(const at::Tensor& x, const at::Tensor& sigma,
 }
 
 std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, double scale,
-                                          Conditioning negative, int64_t norm_patch) {
-  return std::make_unique<Guided>(std::move(model), scale, std::move(negative), norm_patch);
+                                          Conditioning negative, int64_t norm_patch,
+                                          std::optional<std::vector<at::Tensor>> apart) {
+  return std::make_unique<Guided>(std::move(model), scale, std::move(negative), norm_patch,
+                                  std::move(apart));
+}
+
+std::unique_ptr<VelocityModel> MakeInputsOnHost(std::unique_ptr<VelocityModel> model,
+                                                at::Device device) {
+  return std::make_unique<InputsOnHost>(std::move(model), device);
 }
 
 std::unique_ptr<VelocityModel> MakeBounded(std::unique_ptr<VelocityModel> model, int64_t rows_max) {

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "core/model/conditioning.h"
 
@@ -22,6 +24,7 @@ struct Execution {
   at::ScalarType compute = at::kFloat;
   // In the backward pass, instead of keeping; see recompute.h.
   bool checkpoint_activations = false;
+  bool inputs_on_host = false;   // With that: for counts of memory; MakeInputsOnHost does it.
   double embedded_guidance = 0;  // For networks that take the scale of guidance as an input.
   // Where the leaves that a network is bound to get their values from, block by block; then blocks
   // are recomputed. Null: all are where they compute.
@@ -82,10 +85,15 @@ class VelocityModel {
 // `negative`: rows of one, with as many tokens as the prompts it will be used with, on the device
 // of the weights.
 //
+// With `apart` the two halves go through the network one after the other, in a backward pass with
+// one more forward pass each: half of the activations are kept at a time. `apart` are the tensors
+// that train; they get the sum of two products instead of one of 2 B rows, which rounds otherwise.
+//
 // With a `norm_patch` p above 0 every token, all channels of p x p latents, is then scaled to the
 // norm that it has in v_prompt, as diffusers' QwenImagePipeline does.
 std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, double scale,
-                                          Conditioning negative, int64_t norm_patch = 0);
+                                          Conditioning negative, int64_t norm_patch = 0,
+                                          std::optional<std::vector<at::Tensor>> apart = {});
 
 // A velocity model that shows `model` trunc(1000 sigma) / 1000 instead of sigma: the whole
 // timesteps of diffusers' UniPC schedulers. A level less than 5e-5 steps below a whole number
@@ -97,6 +105,11 @@ std::unique_ptr<VelocityModel> MakeWholeTimesteps(std::unique_ptr<VelocityModel>
 // through stays whole. Where the device's memory is too small for a batch, it goes on with half as
 // many rows, and stays with them; one row that does not fit is torch's error.
 std::unique_ptr<VelocityModel> MakeBounded(std::unique_ptr<VelocityModel> model, int64_t rows_max);
+
+// A velocity model whose recomputed blocks keep their inputs in host memory, for networks on
+// `device`; see host_inputs.h.
+std::unique_ptr<VelocityModel> MakeInputsOnHost(std::unique_ptr<VelocityModel> model,
+                                                at::Device device);
 
 // A velocity model that brings the weights of no block before it asks `model`. `weights` outlives
 // it.

@@ -113,7 +113,8 @@ double AdamW::learning_rate() const {
   return options_.learning_rate * std::min(1., risen);
 }
 
-at::Tensor AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor) {
+at::Tensor AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor,
+                       const at::Tensor& narrow) {
   const at::NoGradGuard no_grad;
   at::Tensor change = at::zeros({}, at::TensorOptions(device_).dtype(at::kDouble));
   ForEachPiece(length_, device_, [&](int64_t begin, int64_t length) {
@@ -125,6 +126,9 @@ at::Tensor AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_fac
       MoveWeights(rate_factor, first, second, weights);
       change.add_(SquaredLength(weights - before));
       if (!weights.is_alias_of(piece)) piece.copy_(weights, /*non_blocking=*/true);
+      if (!narrow.defined()) return;
+      narrow.narrow(0, begin, length)
+          .copy_(weights.to(narrow.scalar_type()), /*non_blocking=*/true);
     });
   });
   if (flat.device() != device_) WaitForCopies(device_);
@@ -132,18 +136,22 @@ at::Tensor AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_fac
   return change;
 }
 
-void AdamW::Propose(int64_t place, const at::Tensor& flat, const at::Tensor& grad,
-                    double rate_factor, at::Tensor& next) const {
+at::Tensor AdamW::Propose(int64_t place, const at::Tensor& flat, const at::Tensor& grad,
+                          double rate_factor, at::Tensor& next) const {
   const at::NoGradGuard no_grad;
+  at::Tensor change = at::zeros({}, at::TensorOptions(device_).dtype(at::kDouble));
   ForEachPiece(flat.numel(), device_, [&](int64_t begin, int64_t length) {
     Look(place + begin, length, [&](const at::Tensor& old_first, const at::Tensor& old_second) {
       at::Tensor first = old_first.clone(), second = old_second.clone();
       MoveMoments(grad.narrow(0, begin, length), first, second);
       at::Tensor weights = next.narrow(0, begin, length);
       weights.copy_(flat.narrow(0, begin, length));
+      const at::Tensor before = weights.clone();
       MoveWeights(rate_factor, first, second, weights);
+      change.add_(SquaredLength(weights - before));
     });
   });
+  return change;
 }
 
 void AdamW::Commit(const at::Tensor& grad) {
@@ -347,17 +355,21 @@ void ShardedAdamW::TakeReduced(const at::Tensor& grad) {
   grad_ = ranks_.size() == 1 ? Own(grad) : Own(grad).clone();
 }
 
-absl::StatusOr<at::Tensor> ShardedAdamW::Step(at::Tensor& flat, double rate_factor) {
+absl::StatusOr<at::Tensor> ShardedAdamW::Step(at::Tensor& flat, double rate_factor,
+                                              const at::Tensor& narrow) {
   OXBOW_CHECK(grad_.defined()) << "no gradient was taken";
   const at::NoGradGuard no_grad;
   if (!memory_.defined()) {
-    at::Tensor weights = flat.detach();
-    return StepInto(weights, weights, rate_factor);
+    const at::Tensor weights = flat.detach();
+    const auto take = [&](int64_t begin, const at::Tensor& part) {
+      weights.narrow(0, begin, part.numel()).copy_(part);
+    };
+    return StepInto(take, weights, rate_factor);
   }
   const at::Tensor grad = std::exchange(grad_, at::Tensor());
   at::Tensor next = std::exchange(memory_, at::Tensor());
   at::Tensor own = Own(flat);
-  if (ranks_.size() == 1) return piece_.Step(own, grad, rate_factor);
+  if (ranks_.size() == 1) return piece_.Step(own, grad, rate_factor, narrow);
   at::Tensor own_next = Own(next);
   piece_.Propose(0, own, grad, rate_factor, own_next);
   OXBOW_RETURN_IF_ERROR(GatherWhole(own_next, next));
@@ -382,7 +394,7 @@ absl::Status ShardedAdamW::ScatterSum(const at::Tensor& whole, at::Tensor& own) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> ShardedAdamW::StepInto(at::Tensor& next, const at::Tensor& flat,
+absl::StatusOr<at::Tensor> ShardedAdamW::StepInto(const TakePart& take, const at::Tensor& flat,
                                                   double rate_factor) {
   OXBOW_CHECK(grad_.defined() && !memory_.defined()) << "no piece of a gradient was taken";
   const at::NoGradGuard no_grad;
@@ -392,16 +404,15 @@ absl::StatusOr<at::Tensor> ShardedAdamW::StepInto(at::Tensor& next, const at::Te
   OXBOW_RETURN_IF_ERROR(Exchange(
       grad.options(),
       [&](int64_t begin, at::Tensor part) {
-        piece_.Propose(begin, weights.narrow(0, begin_ + begin, part.numel()),
-                       grad.narrow(0, begin, part.numel()), rate_factor, part);
+        change.add_(piece_.Propose(begin, weights.narrow(0, begin_ + begin, part.numel()),
+                                   grad.narrow(0, begin, part.numel()), rate_factor, part));
       },
-      [&](int64_t begin, const at::Tensor& part) {
-        change.add_(SquaredDistance(part, weights.narrow(0, begin, part.numel())));
-        next.narrow(0, begin, part.numel()).copy_(part, /*non_blocking=*/true);
-      }));
+      take));
+  if (flat.device() != grad.device()) WaitForCopies(grad.device());
+  at::Tensor sum = change.view({1});
+  OXBOW_RETURN_IF_ERROR(ranks_.AllReduceSum(sum));
   piece_.Commit(grad);
-  if (next.device() != grad.device()) WaitForCopies(grad.device());
-  return change;
+  return sum.squeeze(0);
 }
 
 absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole) {
@@ -413,9 +424,9 @@ absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole)
       });
 }
 
-absl::Status ShardedAdamW::Exchange(
-    at::TensorOptions options, const std::function<void(int64_t begin, at::Tensor part)>& fill,
-    const std::function<void(int64_t begin, const at::Tensor& part)>& take) {
+absl::Status ShardedAdamW::Exchange(at::TensorOptions options,
+                                    const std::function<void(int64_t begin, at::Tensor part)>& fill,
+                                    const TakePart& take) {
   for (int64_t begin = 0; begin < stride_; begin += part_) {
     const int64_t length = std::min(part_, stride_ - begin);
     const at::Tensor sent = at::zeros({length}, options);

@@ -13,8 +13,8 @@
 //   weights, moments <- the next ones             once no other rank is needed any more
 //
 // So a failed collective leaves weights and moments as they were, without a copy of them. Where no
-// rank holds a whole gradient there is no such memory: the next weights take the place of the old
-// ones as they come, and who wants those back after a failure has kept a copy.
+// rank holds a whole gradient there is no such memory: the caller takes the next weights as they
+// come. Those that take the place of the old ones are back after a failure if a copy was kept.
 //
 // Pieces have equal lengths, multiples of 64 elements, so that no element changes its place between
 // the vectorised part of a kernel and its scalar end; the last ones may be short or empty.
@@ -92,14 +92,16 @@ class AdamW {
 
   // One update of `flat` in place. `rate_factor` is the caller's schedule at this update. Returns
   // the squared length of the change, a float64 number on the device of `flat`. Works in pieces,
-  // for which alone memory is allocated.
-  at::Tensor Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1);
+  // for which alone memory is allocated. `narrow`, unless undefined, gets the result in its type.
+  at::Tensor Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1,
+                  const at::Tensor& narrow = {});
 
   // The same update in two halves. Propose writes the next weights of the elements from `begin` on
   // to `next`, which must not overlap the others, and changes nothing else; `flat`, `grad` and
-  // `next` are as long as each other. Commit takes the moments past the update.
-  void Propose(int64_t begin, const at::Tensor& flat, const at::Tensor& grad, double rate_factor,
-               at::Tensor& next) const;
+  // `next` are as long as each other. Returns the squared length of the change. Commit takes the
+  // moments past the update.
+  at::Tensor Propose(int64_t begin, const at::Tensor& flat, const at::Tensor& grad,
+                     double rate_factor, at::Tensor& next) const;
   void Commit(const at::Tensor& grad);
 
   double learning_rate() const;  // At the next update, without the caller's schedule.
@@ -193,10 +195,14 @@ class ShardedAdamW {
 
   // Updates `flat` [N], the same on every rank, by the gradient taken last. Returns the squared
   // length of the change as AdamW::Step does. After an error nothing has changed; after one with a
-  // gradient in pieces, a part of `flat` may have.
-  absl::StatusOr<at::Tensor> Step(at::Tensor& flat, double rate_factor = 1);
-  // The same for a gradient in pieces, but the next weights come to `next` [N].
-  absl::StatusOr<at::Tensor> StepInto(at::Tensor& next, const at::Tensor& flat,
+  // gradient in pieces, a part of `flat` may have. `narrow` as AdamW has it, for one rank.
+  absl::StatusOr<at::Tensor> Step(at::Tensor& flat, double rate_factor = 1,
+                                  const at::Tensor& narrow = {});
+  // The same for a gradient in pieces, but `take` gets the next weights, part by part with its
+  // place, on the device of the gradient. What `take` has queued there is done, and every rank has
+  // taken all, when this returns a value.
+  using TakePart = std::function<void(int64_t begin, const at::Tensor& part)>;
+  absl::StatusOr<at::Tensor> StepInto(const TakePart& take, const at::Tensor& flat,
                                       double rate_factor = 1);
 
   double learning_rate() const { return piece_.learning_rate(); }
@@ -224,7 +230,7 @@ class ShardedAdamW {
   // what each rank filled in, and its place in the whole.
   absl::Status Exchange(at::TensorOptions options,
                         const std::function<void(int64_t begin, at::Tensor part)>& fill,
-                        const std::function<void(int64_t begin, const at::Tensor& part)>& take);
+                        const TakePart& take);
 
   parallel::Ranks& ranks_;
   const int64_t length_;  // N

@@ -88,6 +88,7 @@ struct Path {
   bool ema = true;
   bool lora = false;
   bool offloads = false;
+  bool shares = false;  // Offloaded weights, in bfloat16 products, in memory of all ranks.
 };
 
 flow::SamplingSpec Spec() {
@@ -117,6 +118,7 @@ std::unique_ptr<model::Policy> PolicyOf(const Path& path) {
       .with_ema = path.ema,
       .average_on_host = path.offloads,
       .weights_on_host = path.offloads,
+      .compute = path.shares ? at::kBFloat16 : at::kFloat,
       .checkpoint_activations = path.offloads};
   uint64_t subject = 0;
   for (const auto& [name, shape] : rollout::TinyArchitecture()->shapes()) {
@@ -155,6 +157,12 @@ void ExpectEqual(const std::map<std::string, at::Tensor>& a,
   }
 }
 
+// What comes over the bus is what the update has made.
+void ExpectNarrowIsRight(model::ParameterSet& weights) {
+  const at::Tensor narrow = weights.narrow();
+  if (narrow.defined()) EXPECT_TRUE(at::equal(narrow, weights.flat().to(at::kBFloat16)));
+}
+
 class FailedStepTest : public ::testing::TestWithParam<Path> {};
 
 // Promise: Gradients in pieces train the same network.
@@ -165,7 +173,9 @@ TEST_P(FailedStepTest, LeavesEverythingAsItWas) {
     FailingRanks ranks(world);
     const std::unique_ptr<model::Policy> policy = PolicyOf(path);
     Trainer trainer(OptionsOf(path), *policy, ranks);
+    if (path.shares) ASSERT_TRUE(trainer.ShareHostMemory().ok());
     ASSERT_TRUE(trainer.Step(LearnerStep(0), Rollout(path, 0, 0)).ok());
+    ExpectNarrowIsRight(policy->parameters());
     const auto before = StateOf(trainer, *policy, path.ema);
     const std::vector<Group> groups = Rollout(path, 1, trainer.version().value);
 
@@ -180,6 +190,7 @@ TEST_P(FailedStepTest, LeavesEverythingAsItWas) {
     }
     EXPECT_TRUE(path.ranks == 1 || operation > 2 * path.updates) << operation;
     ranks.SetFailure(0);
+    if (path.ranks > 1) ExpectNarrowIsRight(policy->parameters());
     const auto after = StateOf(trainer, *policy, path.ema);
 
     std::vector<Group> broken = Rollout(path, 2, trainer.version().value);
@@ -230,6 +241,13 @@ INSTANTIATE_TEST_SUITE_P(
              .deterministic = true,
              .shard_gradients = true,
              .offloads = true},
+        Path{.name = "Shared", .shard_gradients = true, .offloads = true, .shares = true},
+        Path{.name = "SharedTwice",
+             .ranks = 3,
+             .updates = 2,
+             .shard_gradients = true,
+             .offloads = true,
+             .shares = true},
         Path{.name = "Deterministic", .deterministic = true},
         Path{.name = "DeterministicSharded", .ranks = 3, .deterministic = true, .shard = true},
         Path{.name = "WithoutAverage", .shard = true, .ema = false},

@@ -2,6 +2,7 @@
 #include "core/rl/rank_training.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <iterator>
@@ -14,7 +15,7 @@
 namespace oxbow::rl {
 namespace {
 
-constexpr double RowOutcome::*kOutcomeNumbers[] = {
+constexpr double RowOutcome::* kOutcomeNumbers[] = {
     &RowOutcome::log_ratio,    &RowOutcome::policy_loss, &RowOutcome::kl,
     &RowOutcome::kl_precedent, &RowOutcome::old_kl,      &RowOutcome::centre_error,
     &RowOutcome::anchor};
@@ -29,6 +30,15 @@ absl::Status SumOverRanks(parallel::Ranks& ranks, std::vector<double>& values) {
   const double* data = tensor.data_ptr<double>();
   values.assign(data, data + tensor.numel());
   return absl::OkStatus();
+}
+
+constexpr int64_t kAlignedElements = 64;  // As AdamW's pieces.
+
+// The elements [begin, end) of [N] that a process writes.
+std::pair<int64_t, int64_t> PartOf(model::MemoryShare share, int64_t length) {
+  const int64_t even = (length + share.count - 1) / share.count;
+  const int64_t stride = (even + kAlignedElements - 1) / kAlignedElements * kAlignedElements;
+  return {std::min(length, stride * share.place), std::min(length, stride * (share.place + 1))};
 }
 
 // At most `rows_max` rows each, 0: all at once. Rows of a sample are neighbours, and stay together
@@ -136,13 +146,49 @@ void RankOptimizer::TakeSum(double norm, double norm_max) {
   sharded_gradient_ != nullptr ? adamw_.TakeLimitedPiece(sum) : adamw_.TakeReduced(sum);
 }
 
-absl::StatusOr<at::Tensor> RankOptimizer::Step(double rate_factor) {
-  if (sharded_gradient_ == nullptr || !parameters_.offloaded()) {
-    return adamw_.Step(parameters_.flat(), rate_factor);
-  }
+absl::StatusOr<at::Tensor> RankOptimizer::Step(double rate_factor, model::ParameterSet* average,
+                                               double decay_max) {
+  const bool on_host = sharded_gradient_ != nullptr && parameters_.offloaded();
+  const bool follows_here = on_host && average != nullptr && average->share().count > 1;
+  const double decay = EmaDecay(adamw_.updates() + 1, decay_max);
+  parameters_.BeginNarrow();
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor change,
-                         adamw_.StepInto(parameters_.next(), parameters_.flat(), rate_factor));
+                         on_host ? StepOnHost(rate_factor, follows_here ? average : nullptr, decay)
+                                 : adamw_.Step(parameters_.flat(), rate_factor,
+                                               shards_ ? at::Tensor() : parameters_.narrow()));
+  if (on_host || !shards_) parameters_.EndNarrow();
+  if (average != nullptr && !follows_here) {
+    UpdateEma(average->flat(), parameters_.flat(), decay, parameters_.device());
+  }
+  return change;
+}
+
+// The next weights come to memory of their own. Every rank has them before one reads them.
+absl::StatusOr<at::Tensor> RankOptimizer::StepOnHost(double rate_factor,
+                                                     model::ParameterSet* shared_average,
+                                                     double decay) {
+  const at::NoGradGuard no_grad;
+  const auto [from, to] = PartOf(parameters_.share(), parameters_.numel());
+  const at::Tensor next = parameters_.next(), narrow = parameters_.narrow();
+  const auto take = [&](int64_t begin, const at::Tensor& part) {
+    const int64_t first = std::max(begin, from);
+    const int64_t count = std::min(begin + part.numel(), to) - first;
+    if (count <= 0) return;
+    const at::Tensor own = part.narrow(0, first - begin, count);
+    next.narrow(0, first, count).copy_(own, /*non_blocking=*/true);
+    if (narrow.defined()) {
+      narrow.narrow(0, first, count).copy_(own.to(narrow.scalar_type()), /*non_blocking=*/true);
+    }
+    if (shared_average == nullptr) return;
+    const at::Tensor before = shared_average->flat().narrow(0, first, count);
+    at::Tensor average = at::empty_like(own).copy_(before, /*non_blocking=*/true);
+    average.lerp_(own, 1 - decay);
+    shared_average->next().narrow(0, first, count).copy_(average, /*non_blocking=*/true);
+  };
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor change,
+                         adamw_.StepInto(take, parameters_.flat(), rate_factor));
   parameters_.ExchangeWithNext();
+  if (shared_average != nullptr) shared_average->ExchangeWithNext();
   return change;
 }
 

@@ -68,9 +68,11 @@ class RankOptimizer {
   // The first parameter in whose gradient, or in whose part that this rank holds, a value is not
   // finite; empty: there is none.
   std::string NotFinite() const;
-  // Updates the weights by the gradient taken last, on every rank; argument, result and what an
-  // error leaves behind as in adamw.h.
-  absl::StatusOr<at::Tensor> Step(double rate_factor = 1);
+  // Updates the weights by the gradient taken last, on every rank; `rate_factor`, result and what
+  // an error leaves behind as in adamw.h. Then `average`, unless null, follows them by EmaDecay
+  // with `decay_max`. Of memory that ranks share each writes its part.
+  absl::StatusOr<at::Tensor> Step(double rate_factor, model::ParameterSet* average,
+                                  double decay_max);
 
   // Whether each rank has moments for its piece of the weights only.
   bool shards() const { return shards_; }
@@ -78,6 +80,9 @@ class RankOptimizer {
   ShardedAdamW& adamw() { return adamw_; }
 
  private:
+  absl::StatusOr<at::Tensor> StepOnHost(double rate_factor, model::ParameterSet* shared_average,
+                                        double decay);
+
   model::ParameterSet& parameters_;
   const bool shards_;
   const std::unique_ptr<parallel::Ranks> alone_ = parallel::MakeSingleRank();

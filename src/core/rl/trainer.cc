@@ -14,6 +14,7 @@
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "core/model/policy.h"
+#include "core/parallel/node_memory.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/adamw.h"
 #include "core/rl/method.h"
@@ -244,12 +245,10 @@ absl::StatusOr<std::optional<double>> Trainer::Impl::SumGradient(size_t update,
 // One update of weights and running average by the gradient; returns the length of the change.
 // After an error nothing has changed.
 absl::StatusOr<double> Trainer::Impl::Move(LearnerStep step, double norm, StepTotals& totals) {
+  model::ParameterSet* const average = options.ema_enabled ? &policy.ema_parameters() : nullptr;
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor change,
-                         optimizer.Step(RateFactorAt(options.rate_schedule, step.value)));
-  if (options.ema_enabled) {
-    UpdateEma(policy.ema_parameters().flat(), policy.parameters().flat(),
-              EmaDecay(optimizer.adamw().updates(), options.ema_decay_max), policy.device());
-  }
+                         optimizer.Step(RateFactorAt(options.rate_schedule, step.value), average,
+                                        options.ema_decay_max));
   const double limited = options.grad_norm_max > 0 ? std::min(norm, options.grad_norm_max) : norm;
   totals.Moved(norm, limited / std::sqrt(static_cast<double>(policy.parameters().flat().numel())));
   return std::sqrt(change.item<double>());
@@ -337,6 +336,32 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
     result.metrics[metric::kTrainCommunicationExposedS] = absl::ToDoubleSeconds(time.exposed);
   }
   return result;
+}
+
+absl::Status Trainer::ShareHostMemory() {
+  Impl& impl = *impl_;
+  model::Policy& policy = impl.policy;
+  if (impl.optimizer.sharded_gradient() == nullptr || !policy.parameters().offloaded()) {
+    return absl::OkStatus();
+  }
+  std::vector<model::ParameterSet*> sets = {&policy.parameters()};
+  if (impl.options.ema_enabled) sets.push_back(&policy.ema_parameters());
+  size_t bytes = 0;
+  for (const model::ParameterSet* const set : sets) bytes += set->SharedBytes();
+  using Held = std::shared_ptr<parallel::NodeMemory>;
+  OXBOW_ASSIGN_OR_RETURN(const Held memory, parallel::NodeMemory::Share(impl.ranks, bytes));
+  if (memory->count() == 1) sets.resize(1);  // An average of one's own needs no second place.
+  size_t taken = 0;
+  const auto place = [&](size_t length) {
+    std::byte* const at = memory->data() + std::exchange(taken, taken + length);
+    return at::DataPtr(
+        at, new Held(memory), [](void* held) { delete static_cast<Held*>(held); }, at::kCPU);
+  };
+  for (model::ParameterSet* const set : sets) {
+    set->MoveTo(place, {.place = memory->place(), .count = memory->count()});
+  }
+  if (policy.device().is_cuda()) memory->Pin(taken);
+  return impl.ranks.Barrier();  // Nobody reads before the values are there.
 }
 
 absl::Status Trainer::TakeStateOfRankZero(std::map<std::string, at::Tensor> state) {

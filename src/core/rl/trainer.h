@@ -77,6 +77,12 @@ class Trainer {
   HostCopies CopyPolicies() const;
   at::Tensor Counters() const;
 
+  // Called on all ranks, before anything else: of a full fine-tune whose weights are in host memory
+  // and whose gradients are in pieces, the ranks of a machine keep weights and average once, and
+  // each writes its part of them. Values are those of the machine's first rank. Else it does
+  // nothing. Errors as in parallel/ranks.h.
+  absl::Status ShareHostMemory();
+
   // Called on all ranks: all get the weights, running average and state of rank 0. `state` counts
   // there alone: what State() returned once, or nothing for a fresh start.
   absl::Status TakeStateOfRankZero(std::map<std::string, at::Tensor> state);

@@ -22,8 +22,11 @@ flow::SamplingSpec Spec() {
           .sde = {true, true, true, true, true, false, false, false, false, false}};
 }
 
-// With kWeights gradients are in pieces, too, and weights offloaded.
-enum class Shards { kNothing, kMoments, kGradients, kWeights };
+// With kWeights gradients are in pieces, too, and weights offloaded; with kShared ranks have them
+// in one piece of memory.
+enum class Shards { kNothing, kMoments, kGradients, kWeights, kShared };
+
+bool OnHost(Shards shards) { return shards == Shards::kWeights || shards == Shards::kShared; }
 
 TrainerOptions Options(bool deterministic, Shards shards = Shards::kNothing) {
   return {.sampling = Spec(),
@@ -31,7 +34,7 @@ TrainerOptions Options(bool deterministic, Shards shards = Shards::kNothing) {
           .updates = 2,
           .deterministic = deterministic,
           .shard_optimizer = shards != Shards::kNothing,
-          .shard_gradients = shards == Shards::kGradients || shards == Shards::kWeights,
+          .shard_gradients = shards == Shards::kGradients || OnHost(shards),
           .clip_range = 2e-3,
           .advantage = {.std = AdvantageStd::kGlobal},
           .kl = {.weight = 1e-2},
@@ -83,11 +86,18 @@ std::vector<Outcome> Train(int ranks, bool deterministic, Shards shards = Shards
                            int rows_per_pass = 0) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
-    ToyPolicy policy(1, /*has_old=*/false, /*on_host=*/shards == Shards::kWeights);
+    ToyPolicy policy(1, /*has_old=*/false, /*on_host=*/OnHost(shards));
     TrainerOptions options = Options(deterministic, shards);
     options.rows_per_pass = rows_per_pass;
     options.recompute_on_policy = recompute;
     Trainer trainer(options, policy, world);
+    if (shards == Shards::kShared) {
+      ASSERT_TRUE(trainer.ShareHostMemory().ok());
+      for (const model::ParameterSet* set : {&policy.parameters(), &policy.ema_parameters()}) {
+        EXPECT_EQ(set->share().count, ranks);
+        EXPECT_EQ(set->share().place, world.rank());
+      }
+    }
     Outcome& mine = outcomes[static_cast<size_t>(world.rank())];
     for (uint64_t step = 0; step < kSteps; ++step) {
       std::vector<Group> made = Rollout(policy.current(), step, trainer.version().value);
@@ -145,6 +155,21 @@ TEST_P(TrainerRanksTest, RecomputedCentresHaveTheSameBitsForEveryNumberOfRanks) 
     for (const char* name : {"train/onpolicy_ratio_err", "train/loss", "train/ratio_max"}) {
       EXPECT_EQ(outcome.metrics[0].at(name), alone.metrics[0].at(name)) << name;
     }
+  }
+}
+
+// Each writes its part of the weights and of the average, and reads what the others wrote.
+// Promise: Where weights are changes no bit.
+TEST_P(TrainerRanksTest, RanksThatShareTheirMemoryTrainWithTheSameBits) {
+  const Outcome alone = Train(1, true)[0];
+  for (const Outcome& outcome : Train(GetParam(), true, Shards::kShared, {{4, 2}})) {
+    EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
+    EXPECT_TRUE(at::equal(outcome.average, alone.average));
+  }
+  const Outcome loose = Train(GetParam(), false, Shards::kWeights)[0];
+  for (const Outcome& outcome : Train(GetParam(), false, Shards::kShared)) {
+    EXPECT_TRUE(at::equal(outcome.weights, loose.weights));
+    EXPECT_TRUE(at::equal(outcome.average, loose.average));
   }
 }
 

@@ -132,9 +132,11 @@ class ExportedArchitecture final : public Architecture {
     if (!kept.ok()) return 0;
     uint64_t loss = kImagesOfLoss * static_cast<uint64_t>(sizes.at("B"));
     for (const int64_t side : size.latent_shape) loss *= static_cast<uint64_t>(side);
+    const uint64_t between =
+        execution.inputs_on_host ? kept->between * InputsAtOnce() / Blocks() : kept->between;
     const uint64_t values =
         kept->outside +
-        (execution.checkpoint_activations ? kept->between + kept->largest_block : kept->blocks);
+        (execution.checkpoint_activations ? between + kept->largest_block : kept->blocks);
     const bool shorter = execution.compute != at::kFloat && adapted.empty();
     return loss + (shorter ? values / 8 * 7 : values);
   }
@@ -151,6 +153,12 @@ class ExportedArchitecture final : public Architecture {
   }
 
  private:
+  uint64_t Blocks() const {
+    return std::max<uint64_t>(1, std::ranges::count_if(program_->sections, &Section::block));
+  }
+  // Blocks whose inputs are on the device where the others' are on the host.
+  uint64_t InputsAtOnce() const { return std::min<uint64_t>(3, Blocks()); }
+
   SymbolValues SizesOf(const ForwardSize& size) const {
     const std::vector<int64_t>& shape = size.latent_shape;
     const int64_t block = size.on_cpu ? RowsOfBlock(program_->graph) : 1;
