@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "core/model/adapted_linears.h"
 #include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/gelu.h"
@@ -56,14 +57,6 @@ at::Tensor Product(const at::Tensor& rows, const Linear& linear) {
   return Int8Product(rows, {linear.weight, linear.scale}, linear.bias);
 }
 
-// Whether one product does for all of them, and is faster.
-bool GoTogether(const at::Tensor& x, at::ArrayRef<Linear> linears) {
-  if (x.size(-1) > kTogetherWidthMax) return false;
-  return std::ranges::none_of(linears, [](const Linear& linear) {
-    return linear.weight.is_mkldnn() || linear.scale.defined();
-  });
-}
-
 // Without the rows that EnoughRows has added.
 at::Tensor Reshaped(const at::Tensor& rows, at::IntArrayRef like) {
   std::vector<int64_t> shape = like.vec();
@@ -104,12 +97,22 @@ at::Tensor AddProduct(const at::Tensor& x, const at::Tensor& a, const at::Tensor
 }  // namespace
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
+  if (const auto adapted = ApplyAdapted(x, *this); !adapted.empty()) return adapted[0];
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
   return Reshaped(AddLora(Product(rows, *this), rows, *this), x.sizes());
 }
 
+bool GoTogether(at::ArrayRef<Linear> linears) {
+  return std::ranges::all_of(linears, [&](const Linear& linear) {
+    return !linear.weight.is_mkldnn() && !linear.scale.defined() &&
+           linear.weight.size(1) <= kTogetherWidthMax &&
+           linear.bias.defined() == linears[0].bias.defined();
+  });
+}
+
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears) {
-  if (!GoTogether(x, linears)) {
+  if (auto adapted = ApplyAdapted(x, linears); !adapted.empty()) return adapted;
+  if (!GoTogether(linears)) {
     std::vector<at::Tensor> parts;
     for (const Linear& linear : linears) parts.push_back(linear(x));
     return parts;
@@ -118,11 +121,12 @@ std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> line
   std::vector<int64_t> widths;
   for (const Linear& linear : linears) {
     weights.push_back(linear.weight);
-    biases.push_back(linear.bias);
+    if (linear.bias.defined()) biases.push_back(linear.bias);
     widths.push_back(linear.weight.size(0));
   }
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
-  const at::Tensor all = AddLora(Product(rows, at::cat(weights), at::cat(biases)), rows, linears);
+  const at::Tensor bias = biases.empty() ? at::Tensor() : at::cat(biases);
+  const at::Tensor all = AddLora(Product(rows, at::cat(weights), bias), rows, linears);
   return Reshaped(all, x.sizes()).split_with_sizes(widths, -1);
 }
 
