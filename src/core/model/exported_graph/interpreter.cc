@@ -208,8 +208,9 @@ void Interpreter::RunNode(size_t node, SlotValues& values) const {
 }
 
 bool Interpreter::RunFusion(const Fusion& fusion, SlotValues& values) const {
-  if (fusion.kind == FusionKind::kGelu && linears_.at(fusion.first).linear.lora_a.defined()) {
-    return false;
+  if (fusion.kind == FusionKind::kGelu) {
+    const auto layer = linears_.find(fusion.first);
+    if (layer == linears_.end() || layer->second.linear.lora_a.defined()) return false;
   }
   const TensorAt at = [&](Slot slot) {
     if (slot == kNoSlot) return at::Tensor();
