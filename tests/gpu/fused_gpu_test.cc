@@ -3,6 +3,8 @@
 // and step aside where they do not apply.
 #include <torch/csrc/autograd/autograd.h>
 
+#include "core/model/adapted_linears.h"
+#include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/head_layers.h"
 #include "core/model/layers.h"
@@ -129,14 +131,26 @@ TEST_F(FusedGpuTest, TokensTakeConditionsThatBroadcast) {
       for (const at::Tensor& condition : conditions) {
         for (const double base : {0, 1}) {
           const at::Tensor exact = x.to(at::kDouble), c = condition.to(at::kDouble);
-          const auto ours = fused::NormTokens(
-              x, {.scale = condition, .shift = condition, .base = base}, kEps, at::kFloat);
-          ASSERT_TRUE(ours.has_value()) << width << " " << condition.sizes();
-          const at::Tensor wanted = at::layer_norm(exact, {width}, {}, {}, kEps) * (base + c) + c;
           const at::Tensor dy = Random(x.sizes(), at::kFloat);
-          ExpectNear("y", ours->to(at::kDouble), wanted, kFloatTolerance);
-          ExpectNear("dx", GradientOf(*ours, x, dy).to(at::kDouble),
-                     GradientOf(wanted, x, dy).to(at::kDouble), ToleranceOf(type) + 1e-5);
+          for (const bool centred : {true, false}) {
+            const at::Tensor normal = centred
+                                          ? at::layer_norm(exact, {width}, {}, {}, kEps)
+                                          : exact * at::rsqrt(exact.square().mean(-1, true) + kEps);
+            const fused::TokenModulation by{condition, condition, base, centred};
+            const fused::TokenModulation other{condition, {}, base, centred};
+            const auto ours = fused::NormTokens(x, {by, other}, kEps, at::kFloat);
+            ASSERT_EQ(ours.size(), 2u) << width << " " << condition.sizes();
+            EXPECT_TRUE(ours[0].equal(fused::NormTokens(x, {by}, kEps, at::kFloat)[0]));
+            const at::Tensor scaled = normal * (base + c);
+            ExpectNear("y", ours[0].to(at::kDouble), scaled + c, kFloatTolerance);
+            ExpectNear("y2", ours[1].to(at::kDouble), scaled, kFloatTolerance);
+            const auto check = [&](const at::Tensor& found, const at::Tensor& wanted) {
+              ExpectNear("dx", GradientOf(found, x, dy).to(at::kDouble),
+                         GradientOf(wanted, x, dy).to(at::kDouble), ToleranceOf(type) + 1e-5);
+            };
+            check(ours[0] + ours[1] * 3, scaled + c + scaled * 3);
+            check(fused::NormTokens(x, {by}, kEps, at::kFloat)[0], scaled + c);
+          }
         }
         const auto sum = fused::GateTokens(x, condition, y, type);
         ASSERT_TRUE(sum.has_value());
@@ -149,10 +163,61 @@ TEST_F(FusedGpuTest, TokensTakeConditionsThatBroadcast) {
     }
   }
   const at::Tensor x = Random({2, 5, 64}, at::kFloat);
-  EXPECT_TRUE(fused::NormTokens(x, {}, kEps, at::kBFloat16).has_value()) << "a norm alone";
-  EXPECT_FALSE(fused::NormTokens(x, {.scale = Random({3, 1, 64}, at::kFloat)}, kEps, at::kFloat));
-  EXPECT_FALSE(fused::NormTokens(Random({2, 5, 8196}, at::kFloat), {}, kEps, at::kFloat));
+  const auto takes = [&](const at::Tensor& tokens, const fused::TokenModulation& by) {
+    return !fused::NormTokens(tokens, {by}, kEps, at::kBFloat16).empty();
+  };
+  EXPECT_TRUE(takes(x, {})) << "a norm alone";
+  EXPECT_FALSE(takes(x, {.scale = Random({3, 1, 64}, at::kFloat)}));
+  EXPECT_FALSE(takes(Random({2, 5, 8196}, at::kFloat), {}));
   EXPECT_FALSE(fused::GateTokens(x, Random({2, 5, 1}, at::kFloat), x, at::kFloat));
+}
+
+// Layers of one input with adapters: one, and three at once, against float64.
+TEST_F(FusedGpuTest, AdaptedLayersAreTheFormula) {
+  for (const at::ScalarType type : types_) {
+    for (const size_t count : {1, 3}) {
+      const AutocastScope autocast(at::kCUDA, type);
+      const at::Tensor x = Random({2, 5, 48}, type).requires_grad_();
+      std::vector<Linear> linears(count);
+      std::vector<at::Tensor> sources = {x};
+      for (size_t i = 0; i < count; ++i) {
+        Linear& linear = linears[i];
+        linear = {.weight = Random({64, 48}, type),
+                  .lora_a = Random({4, 48}, at::kFloat).requires_grad_(),
+                  .lora_b = Random({64, 4}, at::kFloat).requires_grad_(),
+                  .lora_scale = 0.75};
+        if (count > 1) linear.bias = Random({64}, type);
+        sources.insert(sources.end(), {linear.lora_a, linear.lora_b});
+      }
+      const std::vector<at::Tensor> ours = ApplyAdapted(x, linears);
+      ASSERT_EQ(ours.size(), count);
+      at::Tensor sum, wanted_sum;
+      for (size_t i = 0; i < count; ++i) {
+        const Linear& of = linears[i];
+        const auto exact = [](const at::Tensor& t) { return t.to(at::kDouble); };
+        at::Tensor wanted =
+            at::matmul(exact(x), exact(of.weight).t()) +
+            at::matmul(at::matmul(exact(x), exact(of.lora_a).t()), exact(of.lora_b).t()) *
+                of.lora_scale;
+        if (of.bias.defined()) wanted = wanted + exact(of.bias);
+        ExpectNear("y", exact(ours[i]), wanted, 4 * ToleranceOf(type));
+        const at::Tensor dy = Random(wanted.sizes(), at::kFloat);
+        const at::Tensor part = (exact(ours[i]) * dy).sum(), wanted_part = (wanted * dy).sum();
+        sum = sum.defined() ? sum + part : part;
+        wanted_sum = wanted_sum.defined() ? wanted_sum + wanted_part : wanted_part;
+      }
+      const auto found = torch::autograd::grad({sum}, sources);
+      const auto expected = torch::autograd::grad({wanted_sum}, sources);
+      for (size_t i = 0; i < found.size(); ++i) {
+        ExpectNear("gradient", found[i].to(at::kDouble), expected[i].to(at::kDouble),
+                   4 * ToleranceOf(type));
+      }
+      const at::NoGradGuard no_gradients;
+      for (size_t i = 0; i < count; ++i) {
+        EXPECT_TRUE(ApplyAdapted(x, linears)[i].equal(ours[i])) << "the same without gradients";
+      }
+    }
+  }
 }
 
 // Sums have a fixed order.

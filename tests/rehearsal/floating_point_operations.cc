@@ -10,9 +10,10 @@ double FlopOf(std::string_view name, const std::vector<at::Tensor>& reads,
   std::string_view base = name.substr(6, name.find('.') - 6);  // Without "aten::".
   if (base.ends_with('_')) base.remove_suffix(1);              // In place.
   static const std::set<std::string_view> kProducts = {"mm", "addmm", "bmm", "baddbmm",
-                                                       "mv", "addmv", "dot"};
+                                                       "mv", "addmv", "dot", "_addmm_activation"};
   if (!kProducts.contains(base) || writes.empty() || reads.size() < 2) return 0;
-  const bool adds = base == "addmm" || base == "baddbmm" || base == "addmv";
+  const bool adds =
+      base == "addmm" || base == "baddbmm" || base == "addmv" || base == "_addmm_activation";
   const at::Tensor& left = reads.at(adds ? 1 : 0);  // [..., K]
   return 2.0 * static_cast<double>(writes[0].numel()) * static_cast<double>(left.size(-1));
 }

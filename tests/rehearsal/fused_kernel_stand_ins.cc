@@ -61,13 +61,13 @@ void Run(const char* name, const void* address, const Rows& rows,
 }
 
 struct Normal {
-  at::Tensor x, r;  // (x - mean(x)) r, and r = 1 / sqrt(var(x) + eps).
+  at::Tensor x, r;  // (x - mean(x)) r, and r = 1 / sqrt(var(x) + eps); not centred: as of mean 0.
 };
 
-Normal NormalOf(const at::Tensor& x, float eps) {
-  const at::Tensor centred = x - x.mean(-1, /*keepdim=*/true);
-  const at::Tensor r = at::rsqrt(centred.square().mean(-1, /*keepdim=*/true) + eps);
-  return {centred * r, r};
+Normal NormalOf(const at::Tensor& x, bool centred, float eps) {
+  const at::Tensor values = centred ? x - x.mean(-1, /*keepdim=*/true) : x;
+  const at::Tensor r = at::rsqrt(values.square().mean(-1, /*keepdim=*/true) + eps);
+  return {values * r, r};
 }
 
 // Heads [samples, tokens, heads, width] of these strides.
@@ -116,23 +116,35 @@ Rows AllOf(const HeadRows& rows) { return {rows.samples * rows.tokens * rows.hea
 
 bool TakesTokens(int64_t width) { return width % 4 == 0 && width <= 8192; }
 
-void NormModulate(Values x, Modulation by, Results y, Rows rows, float eps, cudaStream_t) {
-  Run("oxbow::norm_modulate", x.data, rows, {x.type, y.type}, [=] {
-    const Normal normal = NormalOf(Tokens(x.data, x.type, rows).to(at::kFloat), eps);
-    Tokens(y.data, y.type, rows)
-        .copy_(normal.x * (by.base + Condition(by.scale, rows)) + Condition(by.shift, rows));
+void NormModulate(Values x, Modulations by, Results y, Results y2, Rows rows, float eps,
+                  cudaStream_t) {
+  const std::initializer_list<Element> one = {x.type, y.type}, both = {x.type, y.type, y.type};
+  Run("oxbow::norm_modulate", x.data, rows, by.two ? both : one, [=] {
+    const Normal normal = NormalOf(Tokens(x.data, x.type, rows).to(at::kFloat), by.centred, eps);
+    const auto make = [&](const Modulation& of, const Results& made) {
+      Tokens(made.data, made.type, rows)
+          .copy_(normal.x * (by.base + Condition(of.scale, rows)) + Condition(of.shift, rows));
+    };
+    make(by.first, y);
+    if (by.two) make(by.second, y2);
   });
 }
 
-void NormModulateGradient(Values x, Modulation by, Values dy, Results dx, Rows rows, float eps,
-                          cudaStream_t) {
-  Run("oxbow::norm_modulate_gradient", x.data, rows, {x.type, dy.type, dx.type}, [=] {
-    const Normal normal = NormalOf(Tokens(x.data, x.type, rows).to(at::kFloat), eps);
-    const at::Tensor slope =
-        Tokens(dy.data, dy.type, rows).to(at::kFloat) * (by.base + Condition(by.scale, rows));
-    const at::Tensor inner = (slope * normal.x).mean(-1, /*keepdim=*/true);
-    Tokens(dx.data, dx.type, rows)
-        .copy_(normal.r * (slope - slope.mean(-1, /*keepdim=*/true) - normal.x * inner));
+void NormModulateGradient(Values x, Modulations by, Values dy, Values dy2, Results dx, Rows rows,
+                          float eps, cudaStream_t) {
+  const std::initializer_list<Element> one = {x.type, dy.type, dx.type};
+  const std::initializer_list<Element> both = {x.type, dy.type, dy2.type, dx.type};
+  Run("oxbow::norm_modulate_gradient", x.data, rows, by.two ? both : one, [=] {
+    const Normal normal = NormalOf(Tokens(x.data, x.type, rows).to(at::kFloat), by.centred, eps);
+    const auto slope_of = [&](const Modulation& of, const Values& slope) {
+      return Tokens(slope.data, slope.type, rows).to(at::kFloat) *
+             (by.base + Condition(of.scale, rows));
+    };
+    at::Tensor slope = slope_of(by.first, dy);
+    if (by.two) slope = slope + slope_of(by.second, dy2);
+    const at::Tensor inner = normal.x * (slope * normal.x).mean(-1, /*keepdim=*/true);
+    if (by.centred) slope = slope - slope.mean(-1, /*keepdim=*/true);
+    Tokens(dx.data, dx.type, rows).copy_(normal.r * (slope - inner));
   });
 }
 

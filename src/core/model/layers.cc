@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "core/model/adapted_linears.h"
 #include "core/model/fused/gelu.h"
 #include "core/model/int8_weights.h"
 #include "core/model/packed_weights.h"
@@ -48,14 +49,6 @@ at::Tensor Product(const at::Tensor& rows, const Linear& linear) {
   return Int8Product(rows, {linear.weight, linear.scale}, linear.bias);
 }
 
-// Whether one product does for all of them, and is faster.
-bool GoTogether(const at::Tensor& x, at::ArrayRef<Linear> linears) {
-  if (x.size(-1) > kTogetherWidthMax) return false;
-  return std::ranges::none_of(linears, [](const Linear& linear) {
-    return linear.weight.is_mkldnn() || linear.scale.defined();
-  });
-}
-
 // Without the rows that EnoughRows has added.
 at::Tensor Reshaped(const at::Tensor& rows, at::IntArrayRef like) {
   std::vector<int64_t> shape = like.vec();
@@ -89,12 +82,22 @@ at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Lin
 }  // namespace
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
+  if (const auto adapted = ApplyAdapted(x, *this); !adapted.empty()) return adapted[0];
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
   return Reshaped(AddLora(Product(rows, *this), rows, *this), x.sizes());
 }
 
+bool GoTogether(at::ArrayRef<Linear> linears) {
+  return std::ranges::all_of(linears, [&](const Linear& linear) {
+    return !linear.weight.is_mkldnn() && !linear.scale.defined() &&
+           linear.weight.size(1) <= kTogetherWidthMax &&
+           linear.bias.defined() == linears[0].bias.defined();
+  });
+}
+
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears) {
-  if (!GoTogether(x, linears)) {
+  if (auto adapted = ApplyAdapted(x, linears); !adapted.empty()) return adapted;
+  if (!GoTogether(linears)) {
     std::vector<at::Tensor> parts;
     for (const Linear& linear : linears) parts.push_back(linear(x));
     return parts;
@@ -103,11 +106,12 @@ std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> line
   std::vector<int64_t> widths;
   for (const Linear& linear : linears) {
     weights.push_back(linear.weight);
-    biases.push_back(linear.bias);
+    if (linear.bias.defined()) biases.push_back(linear.bias);
     widths.push_back(linear.weight.size(0));
   }
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
-  const at::Tensor all = AddLora(Product(rows, at::cat(weights), at::cat(biases)), rows, linears);
+  const at::Tensor bias = biases.empty() ? at::Tensor() : at::cat(biases);
+  const at::Tensor all = AddLora(Product(rows, at::cat(weights), bias), rows, linears);
   return Reshaped(all, x.sizes()).split_with_sizes(widths, -1);
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -16,48 +17,69 @@
 namespace oxbow::model::exported {
 namespace {
 
+using Results = std::vector<at::Tensor>;
+
 constexpr double kShortBound = 1.0 / (1 << 6);
 constexpr double kExactBound = 1.0 / (1 << 16);
 
-// A condition [B, 1, D] or [B, D] of tokens x [B, T, D] as [B, D]; undefined for any other.
+Results Whole(std::optional<at::Tensor> result) {
+  return result ? Results{*std::move(result)} : Results();
+}
+
+// [B, D] of a condition per sample that broadcasts to x [B, T, D]; else undefined.
 at::Tensor OfSamples(const at::Tensor& condition, const at::Tensor& x) {
-  if (!condition.defined() || x.dim() != 3 || condition.dim() < 2 || condition.dim() > 3) return {};
-  const at::Tensor rows =
-      condition.dim() == 3 && condition.size(1) == 1 ? condition.select(1, 0) : condition;
-  return rows.dim() == 2 && rows.size(0) == x.size(0) ? rows : at::Tensor();
+  const bool fits = condition.defined() && x.dim() == 3 && condition.dim() == 3 &&
+                    condition.size(0) == x.size(0) && condition.size(1) == 1;
+  return fits ? condition.squeeze(1) : at::Tensor();
 }
 
-// In float32: a CPU keeps the types of its nodes.
-std::optional<at::Tensor> NormOnCpu(const Fusion& fusion, const TensorAt& at) {
-  const at::Tensor x = at(fusion.x), scale = OfSamples(at(fusion.scale), x),
-                   shift = OfSamples(at(fusion.shift), x);
-  if (fusion.base != 1 || !scale.defined() || !shift.defined()) return std::nullopt;
-  return fused::NormModulateOnCpu(x, scale, shift, fusion.eps);
+// Factors and shifts that broadcast to x.
+std::vector<fused::TokenModulation> ModulationsOf(const Fusion& fusion, const TensorAt& at) {
+  const at::Tensor weight = at(fusion.weight);
+  std::vector<fused::TokenModulation> all;
+  for (const NormSlots& pair : fusion.by) {
+    fused::TokenModulation by{.scale = at(pair.scale),
+                              .shift = at(pair.shift),
+                              .base = fusion.base,
+                              .centred = !fusion.rms};
+    if (pair.of_samples) by.scale = by.scale.unsqueeze(1);
+    if (weight.defined()) {
+      by.scale = by.scale.defined() ? weight * (by.scale + by.base) : weight;
+      by.base = 0;
+    }
+    all.push_back(std::move(by));
+  }
+  return all;
 }
 
-std::optional<at::Tensor> GateOnCpu(const Fusion& fusion, const TensorAt& at) {
+Results NormBy(const Fusion& fusion, const TensorAt& at) {
+  const at::Tensor x = at(fusion.x);
+  const std::vector<fused::TokenModulation> all = ModulationsOf(fusion, at);
+  if (!x.is_cpu()) {
+    return fused::NormTokens(x, all, fusion.eps, fusion.operand ? OperandType(x) : at::kFloat);
+  }
+  Results results;
+  for (const fused::TokenModulation& by : all) {
+    const at::Tensor scale = OfSamples(by.scale, x), shift = OfSamples(by.shift, x);
+    if (!by.centred || by.base != 1 || !scale.defined() || !shift.defined()) return {};
+    const auto result = fused::NormModulateOnCpu(x, scale, shift, fusion.eps);
+    if (!result) return {};
+    results.push_back(*result);
+  }
+  return results;
+}
+
+Results GateBy(const Fusion& fusion, const TensorAt& at) {
   const at::Tensor x = at(fusion.x);
   at::Tensor gate = at(fusion.a), y = at(fusion.b);
   if (y.sizes() != x.sizes()) std::swap(gate, y);
-  gate = OfSamples(gate, x);
-  if (!gate.defined()) return std::nullopt;
-  return fused::AddGatedOnCpu(x, gate, y);
-}
-
-std::optional<at::Tensor> NormBy(const Fusion& fusion, const TensorAt& at) {
-  const at::Tensor x = at(fusion.x);
-  return fused::NormTokens(
-      x, {.scale = at(fusion.scale), .shift = at(fusion.shift), .base = fusion.base}, fusion.eps,
-      fusion.operand ? OperandType(x) : at::kFloat);
-}
-
-std::optional<at::Tensor> GateBy(const Fusion& fusion, const TensorAt& at) {
-  const at::Tensor x = at(fusion.x);
-  at::Tensor gate = at(fusion.a), y = at(fusion.b);
-  if (y.sizes() != x.sizes()) std::swap(gate, y);
+  if (x.is_cpu()) {
+    const at::Tensor of_samples = OfSamples(gate, x);
+    return of_samples.defined() ? Whole(fused::AddGatedOnCpu(x, of_samples, y)) : Results();
+  }
   const at::ScalarType type =
       at::promote_types(x.scalar_type(), at::promote_types(gate.scalar_type(), y.scalar_type()));
-  return fused::GateTokens(x, gate, y, fusion.exact ? at::kFloat : type);
+  return Whole(fused::GateTokens(x, gate, y, fusion.exact ? at::kFloat : type));
 }
 
 // cat([x, gelu(a)]): the GELU writes its part.
@@ -85,13 +107,29 @@ struct JoinGeluFunction : torch::autograd::Function<JoinGeluFunction> {
   }
 };
 
-std::optional<at::Tensor> JoinBy(const Fusion& fusion, const TensorAt& at) {
+Results JoinBy(const Fusion& fusion, const TensorAt& at) {
   const at::Tensor x = at(fusion.x), a = at(fusion.a);
   if (x.scalar_type() != a.scalar_type() || x.dim() != a.dim() || x.dim() == 0 ||
       x.sizes().slice(0, x.dim() - 1) != a.sizes().slice(0, a.dim() - 1)) {
-    return std::nullopt;
+    return {};
   }
-  return JoinGeluFunction::apply(x, a, std::string(fusion.tanh ? "tanh" : "none"));
+  return {JoinGeluFunction::apply(x, a, std::string(fusion.tanh ? "tanh" : "none"))};
+}
+
+// The product's epilogue, which rounds once. It has no derivative.
+Results GeluBy(const Fusion& fusion, const TensorAt& at) {
+  const at::Tensor x = at(fusion.x), weight = at(fusion.weight), bias = at(fusion.a);
+  const at::ScalarType type = OperandType(x);
+  if (at::GradMode::is_enabled() || !at::isReducedFloatingType(type) ||
+      weight.scalar_type() != type) {
+    return {};
+  }
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::autocast_dispatch_keyset);
+  const at::Tensor rows = x.to(type).reshape({-1, x.size(-1)});
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  return {
+      at::_addmm_activation(bias.to(type), rows, weight.t(), 1, 1, /*use_gelu=*/true).view(sizes)};
 }
 
 // Angles that broadcast to [B, T, heads, d]: tokens [from, from + count) of a joint table's.
@@ -102,13 +140,13 @@ at::Tensor AnglesOf(at::Tensor table, bool rows, bool joint, int64_t from, int64
   return table.narrow(-3, from, count);
 }
 
-std::optional<at::Tensor> HeadsBy(const Fusion& fusion, const TensorAt& at) {
+Results HeadsBy(const Fusion& fusion, const TensorAt& at) {
   std::vector<fused::HeadPart> parts;
   bool rows = false;
   int64_t from = 0;
   for (const HeadSlots& of : fusion.parts) {
     at::Tensor x = at(of.x);
-    if (x.dim() != 3 && x.dim() != 4) return std::nullopt;
+    if (x.dim() != 3 && x.dim() != 4) return {};
     if (x.dim() == 3) {
       rows = of.split.empty();
       x = rows ? x.unsqueeze(2) : x.unflatten(2, of.split);
@@ -125,28 +163,29 @@ std::optional<at::Tensor> HeadsBy(const Fusion& fusion, const TensorAt& at) {
   }
   auto joined = fused::JoinHeads(parts, OperandType(parts[0].x));
   if (joined && rows) *joined = joined->squeeze(2);
-  return joined;
+  if (joined && fusion.transposed) *joined = joined->transpose(1, 2);
+  return Whole(std::move(joined));
 }
 
 }  // namespace
 
-std::optional<at::Tensor> RunFused(const Fusion& fusion, const TensorAt& at) {
-  if (at(fusion.x).is_cpu()) {
-    if (fusion.kind == FusionKind::kNorm) return NormOnCpu(fusion, at);
-    return fusion.kind == FusionKind::kGate ? GateOnCpu(fusion, at) : std::nullopt;
-  }
-  if (!fused::HasKernels() || !at(fusion.x).is_cuda()) return std::nullopt;
+std::vector<at::Tensor> RunFused(const Fusion& fusion, const TensorAt& at) {
+  const at::Tensor x = at(fusion.x);
+  const bool here = x.is_cpu() && OperandType(x) == at::kFloat;
+  if (!here && !(x.is_cuda() && fused::HasKernels())) return {};
   switch (fusion.kind) {
     case FusionKind::kNorm:
       return NormBy(fusion, at);
     case FusionKind::kGate:
       return GateBy(fusion, at);
     case FusionKind::kJoin:
-      return JoinBy(fusion, at);
+      return here ? Results() : JoinBy(fusion, at);
     case FusionKind::kHeads:
-      return HeadsBy(fusion, at);
+      return here ? Results() : HeadsBy(fusion, at);
+    case FusionKind::kGelu:
+      return here ? Results() : GeluBy(fusion, at);
   }
-  return std::nullopt;
+  return {};
 }
 
 std::vector<int64_t> SignatureOf(const Fusion& fusion, const TensorAt& at) {

@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "core/model/exported_graph/fusions.h"
@@ -20,9 +19,9 @@ namespace oxbow::model::exported {
 // The value of a slot; undefined for kNoSlot.
 using TensorAt = std::function<at::Tensor(Slot)>;
 
-// The result by one kernel, with gradients; nullopt where there is none for these values
-// (fused/fused_layers.h).
-std::optional<at::Tensor> RunFused(const Fusion& fusion, const TensorAt& at);
+// ResultsOf(fusion) by one kernel, with gradients; none where there is no kernel for these values
+// (fused/fused_layers.h and, on CPUs, fused/modulation.h).
+std::vector<at::Tensor> RunFused(const Fusion& fusion, const TensorAt& at);
 
 // Numbers that tell values apart for which other kernels run: types, and all sizes but rows.
 std::vector<int64_t> SignatureOf(const Fusion& fusion, const TensorAt& at);

@@ -39,8 +39,9 @@ std::vector<int64_t> SizesOf(const GraphNode& node, std::string_view argument) {
 // Follows one chain from its result to what it is made of.
 class HeadFinder {
  public:
-  HeadFinder(const GraphLinks& links, Slot result) : links_(links) {
-    chain_.fusion = {.kind = FusionKind::kHeads, .result = result};
+  // `transposed`: the result is [B, heads, T, d], else [B, T, heads, d].
+  HeadFinder(const GraphLinks& links, Slot result, bool transposed) : links_(links) {
+    chain_.fusion = {.kind = FusionKind::kHeads, .result = result, .transposed = transposed};
   }
 
   // nullopt if nothing of a value's making is a norm or a turn.
@@ -107,13 +108,15 @@ class HeadFinder {
 
   const GraphNode* Join(Slot slot) {
     const auto cat = links_.MakerOf(slot, "aten::cat");
-    if (!cat || NumberAt(links_.node(*cat), "dim") != 1.0) return nullptr;
+    const double tokens = chain_.fusion.transposed ? 2 : 1;
+    if (!cat || NumberAt(links_.node(*cat), "dim") != tokens) return nullptr;
     return Take(slot, "aten::cat");
   }
 
   // Adds a part whose angles are known.
   bool Normed(Slot slot, HeadSlots part) {
     part.x = slot;
+    if (chain_.fusion.transposed) return NormedTransposed(slot, part);
     const auto split = links_.MakerOf(slot, "aten::unflatten");
     const Slot before = split ? SlotOf(links_.node(*split), "self") : kNoSlot;
     if (links_.MakerOf(slot, "aten::rms_norm")) {
@@ -127,6 +130,19 @@ class HeadFinder {
     }
     chain_.fusion.parts.push_back(part);
     return part.x != kNoSlot;
+  }
+
+  // Heads that came before tokens already when they were normalised. Such heads never turn here.
+  bool NormedTransposed(Slot slot, HeadSlots part) {
+    if (part.cos != kNoSlot || !links_.MakerOf(slot, "aten::rms_norm")) return false;
+    Norm(slot, part);
+    const GraphNode* moved = Take(part.x, "aten::transpose");
+    if (moved == nullptr || NumberAt(*moved, "dim0") != 1.0 || NumberAt(*moved, "dim1") != 2.0) {
+      return false;
+    }
+    part.x = SlotOf(*moved, "self");
+    chain_.fusion.parts.push_back(part);
+    return true;
   }
 
   void Norm(Slot slot, HeadSlots& part) {
@@ -226,8 +242,8 @@ std::vector<Chain> FindHeads(const Graph& graph) {
   const GraphLinks links(graph);
   std::vector<Chain> chains;
   std::set<Slot> known;
-  const auto take = [&](Slot slot) {
-    auto chain = HeadFinder(links, slot).Find();
+  const auto take = [&](Slot slot, bool transposed = false) {
+    auto chain = HeadFinder(links, slot, transposed).Find();
     if (chain && known.insert(slot).second) chains.push_back(*std::move(chain));
     return chain.has_value();
   };
@@ -237,7 +253,10 @@ std::vector<Chain> FindHeads(const Graph& graph) {
       const Slot turned = SlotOf(node, read);
       auto moved = links.MakerOf(turned, "aten::permute");
       if (!moved) moved = links.MakerOf(turned, "aten::transpose");
-      if (!moved) continue;
+      if (!moved) {
+        take(turned, /*transposed=*/true);
+        continue;
+      }
       const Slot slot = SlotOf(links.node(*moved), "self");
       if (slot == kNoSlot || take(slot)) continue;
       // Whole tokens that were turned before they became heads.

@@ -112,6 +112,30 @@ TEST(FusedHeadsTest, WholeTokensMayTurnBeforeTheyAreHeads) {
   EXPECT_TRUE(chains[0].fusion.parts[0].split.empty());
 }
 
+// Stable Diffusion 3 normalises heads that it has transposed, and joins them along tokens.
+TEST(FusedHeadsTest, HeadsThatWereTransposedBeforeTheirNormAreOneChain) {
+  const auto chains_of = [](int64_t to) {
+    Nodes nodes;
+    const auto normal = [&](Slot x, Slot weight) {
+      const Slot moved =
+          nodes("transpose", {{"self", At(x)}, {"dim0", {int64_t{1}}}, {"dim1", {to}}});
+      return nodes.Normal(nodes.Exact(moved), weight);
+    };
+    const Slot first = normal(0, 5), second = normal(2, 6);
+    const Slot joined =
+        nodes("cat", {{"tensors", {Value::List{At(first), At(second)}}}, {"dim", {int64_t{2}}}});
+    nodes("scaled_dot_product_attention",
+          {{"query", At(joined)}, {"key", At(1)}, {"value", At(1)}});
+    return FindHeads(nodes.graph());
+  };
+  const std::vector<Chain> chains = chains_of(2);
+  ASSERT_EQ(chains.size(), 1u);
+  EXPECT_TRUE(chains[0].fusion.transposed);
+  EXPECT_EQ(chains[0].nodes.size(), 7u);
+  EXPECT_THAT(InputsOf(chains[0].fusion), ElementsAre(0, 0, 5, 2, 6));
+  EXPECT_TRUE(chains_of(3).empty()) << "other sizes changed places";
+}
+
 TEST(FusedHeadsTest, WhatIsNotQuiteOneStays) {
   const auto chains_of = [](const std::function<void(Nodes&)>& make) {
     Nodes nodes;

@@ -9,6 +9,7 @@
 
 #include "core/model/exported_graph/graph_links.h"
 #include "core/model/exported_graph/program.h"
+#include "core/model/exported_graph/shared_nodes.h"
 
 namespace oxbow::model::exported {
 namespace {
@@ -34,7 +35,7 @@ class NormFinder {
     const auto shift = links_.OwnMakerOf(SlotOf(Node(root), "self"), "aten::add");
     if (!shift || !Root(root)) return std::nullopt;
     const auto mean = links_.OwnMakerOf(SlotOf(Node(*shift), "self"), "aten::mean");
-    if (!mean || !OfLastSize(Node(*mean))) return std::nullopt;
+    if (!mean || !IsMeanOfLastSize(Node(*mean))) return std::nullopt;
     const auto square = links_.OwnMakerOf(SlotOf(Node(*mean), "self"), "aten::pow");
     const std::optional<double> eps = NumberAt(Node(*shift), "other");
     if (!square || !eps || NumberAt(Node(*square), "exponent") != 2.0) return std::nullopt;
@@ -54,18 +55,6 @@ class NormFinder {
   const GraphNode& Node(size_t i) const { return graph_.nodes[i]; }
 
   bool Root(size_t i) const { return Node(i).op == "aten::rsqrt" && Node(i).outputs.size() == 1; }
-
-  static bool OfLastSize(const GraphNode& mean) {
-    const Value* dim = ArgumentOf(mean, "dim");
-    const Value* keep = ArgumentOf(mean, "keepdim");
-    const auto* list = dim == nullptr ? nullptr : std::get_if<Value::List>(&dim->is);
-    const auto* kept = keep == nullptr ? nullptr : std::get_if<bool>(&keep->is);
-    const auto* last =
-        list == nullptr || list->size() != 1 ? nullptr : std::get_if<int64_t>(&list->front().is);
-    const Value* type = ArgumentOf(mean, "dtype");
-    return last != nullptr && *last == -1 && kept != nullptr && *kept &&
-           (type == nullptr || std::holds_alternative<std::monostate>(type->is));
-  }
 
   // The only reader of a slot, a product with another value; that value is `other`.
   std::optional<size_t> ProductOf(Slot slot, Slot& other) const {
@@ -131,18 +120,7 @@ Graph FuseRmsNorms(Graph graph) {
     made.emplace_back(norm->weigh, NodeOf(*norm, finder, graph.nodes[norm->weigh]));
   }
   for (auto& [node, norm] : made) graph.nodes[node] = std::move(norm);
-  std::vector<size_t> moved = {0};  // By node: where it is now.
-  std::vector<GraphNode> nodes;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (!gone[i]) nodes.push_back(std::move(graph.nodes[i]));
-    moved.push_back(nodes.size());
-  }
-  for (GraphBlock& block : graph.blocks) {
-    block.first = moved[block.first];
-    block.end = moved[block.end];
-  }
-  graph.nodes = std::move(nodes);
-  return graph;
+  return WithoutNodes(std::move(graph), gone);
 }
 
 }  // namespace oxbow::model::exported

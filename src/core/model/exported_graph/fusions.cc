@@ -14,6 +14,15 @@
 namespace oxbow::model::exported {
 namespace {
 
+constexpr size_t kPairsMax = 2;  // Factors and shifts of one norm.
+
+// Whether a GELU is the one with tanh.
+bool IsTanh(const GraphNode& gelu) {
+  const Value* approximate = ArgumentOf(gelu, "approximate");
+  const auto* name = approximate == nullptr ? nullptr : std::get_if<std::string>(&approximate->is);
+  return name != nullptr && *name == "tanh";
+}
+
 // Follows chains. Numbers that an operator has by default must not be given otherwise.
 class ChainFinder {
  public:
@@ -21,20 +30,30 @@ class ChainFinder {
 
   std::optional<Chain> NormAt(size_t i) const {
     const GraphNode& node = links_.node(i);
-    const std::optional<double> eps = NumberAt(node, "eps");
-    if (node.op != "aten::layer_norm" || !eps) return std::nullopt;
-    Chain chain{.fusion = {.kind = FusionKind::kNorm, .x = SlotOf(node, "input"), .eps = *eps},
-                .nodes = {i}};
+    Chain chain{.fusion = {.kind = FusionKind::kNorm}, .nodes = {i}};
     Fusion& norm = chain.fusion;
-    norm.result = PastCasts(node.outputs[0], chain);
-    const Slot weight = SlotOf(node, "weight"), bias = SlotOf(node, "bias");
-    if (weight != kNoSlot || bias != kNoSlot) {
-      norm.scale = weight;
-      norm.shift = bias;
-      norm.base = weight == kNoSlot ? 1 : 0;
-    } else {
-      Modulate(chain);
+    Slot normal = node.op == "aten::rsqrt" ? SpelledRms(i, chain) : kNoSlot;
+    if (node.op == "aten::layer_norm" || node.op == "aten::rms_norm") {
+      const std::optional<double> eps = NumberAt(node, "eps");
+      if (!eps) return std::nullopt;
+      norm.rms = node.op == "aten::rms_norm";
+      norm.eps = *eps;
+      norm.x = SlotOf(node, "input");
+      if (norm.rms) norm.x = BeforeCasts(norm.x, chain);
+      normal = node.outputs[0];
     }
+    if (normal == kNoSlot) return std::nullopt;
+    const Slot weight = SlotOf(node, "weight"), bias = SlotOf(node, "bias");
+    normal = PastCasts(normal, chain);
+    if (!norm.rms && (weight != kNoSlot || bias != kNoSlot)) {
+      norm.base = weight == kNoSlot ? 1 : 0;
+      norm.by = {{.scale = weight, .shift = bias, .result = normal}};
+    } else {
+      norm.weight = weight;
+      Modulate(normal, chain);
+    }
+    if (chain.nodes.size() == 1 && norm.rms) return std::nullopt;  // One kernel as it is.
+    norm.result = norm.by[0].result;
     return chain;
   }
 
@@ -66,15 +85,26 @@ class ChainFinder {
     if (first == nullptr || second == nullptr) return std::nullopt;
     const auto gelu = links_.OwnMakerOf(second->slot, "aten::gelu");
     if (!gelu) return std::nullopt;
-    const Value* approximate = ArgumentOf(links_.node(*gelu), "approximate");
-    const auto* name =
-        approximate == nullptr ? nullptr : std::get_if<std::string>(&approximate->is);
     return Chain{.fusion = {.kind = FusionKind::kJoin,
                             .result = cat.outputs[0],
                             .x = first->slot,
                             .a = SlotOf(links_.node(*gelu), "self"),
-                            .tanh = name != nullptr && *name == "tanh"},
+                            .tanh = IsTanh(links_.node(*gelu))},
                  .nodes = {*gelu, i}};
+  }
+
+  std::optional<Chain> GeluAt(size_t i) const {
+    const GraphNode& gelu = links_.node(i);
+    if (gelu.op != "aten::gelu" || !IsTanh(gelu)) return std::nullopt;
+    const auto linear = links_.OwnMakerOf(SlotOf(gelu, "self"), "aten::linear");
+    if (!linear || SlotOf(links_.node(*linear), "bias") == kNoSlot) return std::nullopt;
+    return Chain{.fusion = {.kind = FusionKind::kGelu,
+                            .result = gelu.outputs[0],
+                            .x = SlotOf(links_.node(*linear), "input"),
+                            .weight = SlotOf(links_.node(*linear), "weight"),
+                            .a = SlotOf(links_.node(*linear), "bias"),
+                            .tanh = true},
+                 .nodes = {*linear, i}};
   }
 
   // Whether its nodes may run together, at the place of the last.
@@ -83,6 +113,12 @@ class ChainFinder {
     for (const GraphBlock& block : graph_.blocks) {
       const auto inside = [&](size_t i) { return i >= block.first && i < block.end; };
       if (inside(first) != inside(last)) return false;
+    }
+    for (const Slot slot : ResultsOf(chain.fusion)) {  // They are made at that place.
+      if (std::ranges::any_of(links_.ReadersOf(slot),
+                              [&](size_t i) { return i < last && !chain.nodes.contains(i); })) {
+        return false;
+      }
     }
     return std::none_of(graph_.nodes.begin() + static_cast<ptrdiff_t>(first),
                         graph_.nodes.begin() + static_cast<ptrdiff_t>(last) + 1,
@@ -108,30 +144,73 @@ class ChainFinder {
     return SlotOf(links_.node(*cast), "self");
   }
 
-  // The factor 1 + scale and the shift behind a norm, where they are.
-  void Modulate(Chain& chain) const {
+  // x rsqrt(mean(x^2) + eps) around its root, without a weight.
+  Slot SpelledRms(size_t root, Chain& chain) const {
     Fusion& norm = chain.fusion;
-    if (const auto mul = links_.OnlyReaderOf(norm.result, "aten::mul")) {
-      const GraphNode& product = links_.node(*mul);
-      const Slot self = SlotOf(product, "self"), other = SlotOf(product, "other");
-      const auto factor = links_.OwnMakerOf(self == norm.result ? other : self, "aten::add");
-      if (!factor || !IsSum(links_.node(*factor)) ||
-          NumberAt(links_.node(*factor), "other") != 1.0 ||
-          SlotOf(links_.node(*factor), "self") == kNoSlot) {
-        return;
+    const auto shift = links_.OwnMakerOf(SlotOf(links_.node(root), "self"), "aten::add");
+    if (!shift || !IsSum(links_.node(*shift))) return kNoSlot;
+    const auto mean = links_.OwnMakerOf(SlotOf(links_.node(*shift), "self"), "aten::mean");
+    const std::optional<double> eps = NumberAt(links_.node(*shift), "other");
+    if (!mean || !eps || !IsMeanOfLastSize(links_.node(*mean))) return kNoSlot;
+    const auto square = links_.OwnMakerOf(SlotOf(links_.node(*mean), "self"), "aten::pow");
+    const auto scale = links_.OnlyReaderOf(links_.node(root).outputs[0], "aten::mul");
+    if (!square || !scale || NumberAt(links_.node(*square), "exponent") != 2.0) return kNoSlot;
+    norm.x = SlotOf(links_.node(*square), "self");
+    norm.eps = *eps;
+    norm.rms = true;
+    const Slot self = SlotOf(links_.node(*scale), "self"),
+               by = SlotOf(links_.node(*scale), "other");
+    if ((self != norm.x && by != norm.x) || self == by) return kNoSlot;
+    chain.nodes.insert({*shift, *mean, *square, *scale});
+    return links_.node(*scale).outputs[0];
+  }
+
+  // Factors 1 + scale and shifts behind a norm: none, one pair or two.
+  void Modulate(Slot normal, Chain& chain) const {
+    Fusion& norm = chain.fusion;
+    const std::vector<size_t> readers = links_.ReadersOf(normal);
+    if (readers.size() <= kPairsMax) {
+      const std::set<size_t> before = chain.nodes;
+      for (const size_t reader : readers) {
+        const std::optional<NormSlots> pair = PairAt(reader, normal, chain);
+        if (pair) norm.by.push_back(*pair);
       }
-      chain.nodes.insert({*factor, *mul});
-      norm.scale = SlotOf(links_.node(*factor), "self");
-      norm.result = PastCasts(product.outputs[0], chain);
+      if (!readers.empty() && norm.by.size() == readers.size()) return;
+      chain.nodes = before;
     }
-    const auto sum = links_.OnlyReaderOf(norm.result, "aten::add");
-    if (!sum || !IsSum(links_.node(*sum)) || norm.scale == kNoSlot) return;
-    const Slot self = SlotOf(links_.node(*sum), "self"), other = SlotOf(links_.node(*sum), "other");
-    const Slot shift = self == norm.result ? other : self;
-    if (shift == kNoSlot || shift == norm.result) return;
+    norm.by = {{.result = normal}};
+  }
+
+  // The factor in a node's product with normal values, and the shift behind it.
+  std::optional<NormSlots> PairAt(size_t reader, Slot normal, Chain& chain) const {
+    if (reader == SIZE_MAX || links_.node(reader).op != "aten::mul") return std::nullopt;
+    const Slot self = SlotOf(links_.node(reader), "self");
+    Slot other = SlotOf(links_.node(reader), "other");
+    if (self == other) return std::nullopt;
+    if (other == normal) other = self;
+    NormSlots pair;
+    if (const auto wider = links_.OwnMakerOf(other, "aten::unsqueeze")) {
+      if (NumberAt(links_.node(*wider), "dim") != 1.0) return std::nullopt;
+      pair.of_samples = true;
+      chain.nodes.insert(*wider);
+      other = SlotOf(links_.node(*wider), "self");
+    }
+    const auto factor = links_.OwnMakerOf(other, "aten::add");
+    if (!factor || !IsSum(links_.node(*factor)) || NumberAt(links_.node(*factor), "other") != 1.0) {
+      return std::nullopt;
+    }
+    pair.scale = SlotOf(links_.node(*factor), "self");
+    chain.nodes.insert({*factor, reader});
+    pair.result = PastCasts(links_.node(reader).outputs[0], chain);
+    const auto sum = links_.OnlyReaderOf(pair.result, "aten::add");
+    if (!sum || !IsSum(links_.node(*sum))) return pair;
+    const Slot left = SlotOf(links_.node(*sum), "self"), right = SlotOf(links_.node(*sum), "other");
+    const Slot shift = left == pair.result ? right : left;
+    if (shift == kNoSlot || shift == pair.result) return pair;
     chain.nodes.insert(*sum);
-    norm.shift = shift;
-    norm.result = PastCasts(links_.node(*sum).outputs[0], chain);
+    pair.shift = shift;
+    pair.result = PastCasts(links_.node(*sum).outputs[0], chain);
+    return pair;
   }
 
   const Graph& graph_;
@@ -168,12 +247,20 @@ void Arrange(std::vector<Chain>& chains, Graph& graph) {
 }  // namespace
 
 std::vector<Slot> InputsOf(const Fusion& fusion) {
-  std::vector<Slot> inputs = {fusion.x, fusion.scale, fusion.shift, fusion.a, fusion.b};
+  std::vector<Slot> inputs = {fusion.x, fusion.weight, fusion.a, fusion.b};
+  for (const NormSlots& pair : fusion.by) inputs.insert(inputs.end(), {pair.scale, pair.shift});
   for (const HeadSlots& part : fusion.parts) {
     inputs.insert(inputs.end(), {part.x, part.weight, part.cos, part.sin});
   }
   std::erase(inputs, kNoSlot);
   return inputs;
+}
+
+std::vector<Slot> ResultsOf(const Fusion& fusion) {
+  std::vector<Slot> results;
+  for (const NormSlots& pair : fusion.by) results.push_back(pair.result);
+  if (results.empty()) results.push_back(fusion.result);
+  return results;
 }
 
 std::vector<Fusion> FindFusions(Graph& graph) {
@@ -191,6 +278,7 @@ std::vector<Fusion> FindFusions(Graph& graph) {
     for (size_t i = 0; i < graph.nodes.size(); ++i) take(finder.NormAt(i));
     for (size_t i = 0; i < graph.nodes.size(); ++i) take(finder.GateAt(i));
     for (size_t i = 0; i < graph.nodes.size(); ++i) take(finder.JoinAt(i));
+    for (size_t i = 0; i < graph.nodes.size(); ++i) take(finder.GeluAt(i));
   }
   Arrange(chains, graph);
   std::vector<Fusion> fusions;

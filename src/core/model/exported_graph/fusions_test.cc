@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
 #include <stdexcept>
@@ -102,10 +103,7 @@ TEST(FusionsTest, WhatIsNotQuiteOneStays) {
          for (const size_t i : {4, 8}) graph.nodes[i].arguments.push_back({"alpha", {int64_t{2}}});
        },
        0},
-      {"a block ends inside",
-       [](Graph& graph) {
-         graph.blocks = {{"block", 0, 4}};
-       }},
+      {"a block ends inside", [](Graph& graph) { graph.blocks = {{"block", 0, 4}}; }},
       {"a value is written in place", [](Graph& graph) { graph.nodes[2].op = "aten::silu_"; }},
   };
   for (const Other& other : cases) {
@@ -118,6 +116,132 @@ TEST(FusionsTest, WhatIsNotQuiteOneStays) {
     }
     EXPECT_EQ(whole, 0u) << other.why;
     EXPECT_EQ(gates, other.gates) << other.why;
+  }
+}
+
+// A second factor and shift of the same normal values, after the first ones.
+Graph TwiceModulatedGraph() {
+  Graph graph = ModulatedGraph();
+  const auto node = [&](std::string op, Slot self, Value other, Slot made) {
+    return GraphNode{.op = std::move(op),
+                     .overload = "Tensor",
+                     .arguments = {{"self", Ref(self)}, {"other", std::move(other)}},
+                     .outputs = {made}};
+  };
+  const std::vector<GraphNode> more = {node("aten::add", 3, {int64_t{1}}, 13),
+                                       node("aten::mul", 4, Ref(13), 14),
+                                       node("aten::add", 14, Ref(1), 15)};
+  graph.nodes.insert(graph.nodes.begin() + 5, more.begin(), more.end());
+  graph.outputs.push_back({.name = "w", .slot = 15});
+  return graph;
+}
+
+TEST(FusionsTest, TwoModulationsOfOneNormAreOneChain) {
+  Graph graph = TwiceModulatedGraph();
+  std::vector<Fusion> fusions = FindFusions(graph);
+  ASSERT_EQ(fusions.size(), 2u);
+  EXPECT_THAT(ResultsOf(fusions[0]), ElementsAre(8, 15));
+  EXPECT_THAT(InputsOf(fusions[0]), ElementsAre(0, 1, 6, 3, 1));
+  EXPECT_EQ(fusions[0].end - fusions[0].first, 7u);
+
+  graph = TwiceModulatedGraph();
+  std::swap(graph.nodes[5], graph.nodes[8]);  // The linear layer runs before the second ends.
+  std::swap(graph.nodes[6], graph.nodes[7]);
+  std::swap(graph.nodes[7], graph.nodes[8]);
+  for (const Fusion& fusion : FindFusions(graph)) {
+    EXPECT_FALSE(fusion.kind == FusionKind::kNorm && fusion.by.size() == 2)
+        << "its first result would come too late";
+  }
+}
+
+TEST(FusionsTest, AScaleOfSamplesMayBecomeOneOfTokensAfterItsSum) {
+  Graph graph = ModulatedGraph();
+  graph.nodes.insert(graph.nodes.begin() + 2,
+                     {.op = "aten::unsqueeze",
+                      .arguments = {{"self", Ref(5)}, {"dim", {int64_t{1}}}},
+                      .outputs = {13}});
+  graph.nodes[4].arguments[1].second = Ref(13);
+  const std::vector<Fusion> fusions = FindFusions(graph);
+  ASSERT_EQ(fusions.size(), 2u);
+  EXPECT_EQ(fusions[0].result, 8);
+  EXPECT_TRUE(fusions[0].by[0].of_samples);
+}
+
+TEST(FusionsTest, AnRmsNormThatIsSpelledOutIsModulated) {
+  Graph graph = ModulatedGraph();
+  const std::vector<GraphNode> spelled = {
+      {.op = "aten::pow",
+       .arguments = {{"self", Ref(0)}, {"exponent", {int64_t{2}}}},
+       .outputs = {20}},
+      {.op = "aten::mean",
+       .arguments = {{"self", Ref(20)}, {"dim", {Value::List{{int64_t{-1}}}}}, {"keepdim", {true}}},
+       .outputs = {21}},
+      {.op = "aten::add", .arguments = {{"self", Ref(21)}, {"other", {1e-5}}}, .outputs = {22}},
+      {.op = "aten::rsqrt", .arguments = {{"self", Ref(22)}}, .outputs = {23}},
+      {.op = "aten::mul", .arguments = {{"self", Ref(0)}, {"other", Ref(23)}}, .outputs = {4}}};
+  graph.nodes.erase(graph.nodes.begin());
+  graph.nodes.insert(graph.nodes.begin(), spelled.begin(), spelled.end());
+  const std::vector<Fusion> fusions = FindFusions(graph);
+  ASSERT_EQ(fusions.size(), 2u);
+  EXPECT_TRUE(fusions[0].rms);
+  EXPECT_EQ(fusions[0].eps, 1e-5);
+  EXPECT_THAT(InputsOf(fusions[0]), ElementsAre(0, 1, 6));
+  EXPECT_EQ(fusions[0].result, 8);
+}
+
+TEST(FusionsTest, AGeluBehindALinearLayerIsOneChainWithIt) {
+  Graph graph;
+  graph.nodes = {{.op = "aten::linear",
+                  .arguments = {{"input", Ref(0)}, {"weight", Ref(1)}, {"bias", Ref(2)}},
+                  .outputs = {3}},
+                 {.op = "aten::gelu",
+                  .arguments = {{"self", Ref(3)}, {"approximate", {std::string("tanh")}}},
+                  .outputs = {4}}};
+  const std::vector<Fusion> fusions = FindFusions(graph);
+  ASSERT_EQ(fusions.size(), 1u);
+  EXPECT_EQ(fusions[0].kind, FusionKind::kGelu);
+  EXPECT_THAT(InputsOf(fusions[0]), ElementsAre(0, 1, 2));
+  graph.nodes[1].arguments[1].second = {std::string("none")};
+  EXPECT_TRUE(FindFusions(graph).empty()) << "an epilogue has tanh";
+}
+
+// On a CPU, in float32: values and all gradients against float64.
+TEST(FusedCallTest, ModulationsAndGatesOnACpuAreTheFormulas) {
+  at::manual_seed(3);
+  const auto random = [](at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_(); };
+  const at::Tensor x = random({3, 5, 64});
+  std::vector<at::Tensor> values = {x};
+  for (int i = 0; i < 4; ++i) values.push_back(random({3, 1, 64}));
+  values.push_back(random({3, 5, 64}));
+  const TensorAt at = [&](Slot slot) {
+    return slot == kNoSlot ? at::Tensor() : values[Index(slot)];
+  };
+  const auto norm = RunFused({.kind = FusionKind::kNorm,
+                              .x = 0,
+                              .by = {{.scale = 1, .shift = 2}, {.scale = 3, .shift = 4}},
+                              .eps = 1e-6},
+                             at);
+  const auto gate = RunFused({.kind = FusionKind::kGate, .x = 0, .a = 1, .b = 5}, at);
+  ASSERT_EQ(norm.size(), 2u);
+  ASSERT_EQ(gate.size(), 1u);
+  const auto exact = [&](size_t i) { return values[i].to(at::kDouble); };
+  const at::Tensor normal = at::layer_norm(exact(0), {64}, {}, {}, 1e-6);
+  const std::vector<std::pair<at::Tensor, at::Tensor>> both = {
+      {norm[0], normal * (exact(1) + 1) + exact(2)},
+      {norm[1], normal * (exact(3) + 1) + exact(4)},
+      {gate[0], exact(0) + exact(1) * exact(5)}};
+  for (const auto& [ours, wanted] : both) {
+    EXPECT_LT((ours - wanted).abs().max().item<double>(), 1e-5);
+    const at::Tensor d = at::randn(ours.sizes());
+    const auto gradients = [&](const at::Tensor& of) {
+      return torch::autograd::grad({of}, values, {d.to(of.scalar_type())}, true, false, true);
+    };
+    const auto found = gradients(ours), expected = gradients(wanted);
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(found[i].defined(), expected[i].defined());
+      if (!found[i].defined()) continue;
+      EXPECT_LT((found[i] - expected[i]).abs().max().item<double>(), 1e-4) << i;
+    }
   }
 }
 
@@ -221,7 +345,7 @@ TEST(FusedCallTest, AJudgementThatEndsInAnErrorIsMadeAgain) {
 }
 
 TEST(FusedCallTest, RowsAreNoPartOfASignature) {
-  const Fusion fusion{.x = 0, .scale = 1};
+  const Fusion fusion{.x = 0, .by = {{.scale = 1}}};
   const auto of = [&](const at::Tensor& x, const at::Tensor& scale) {
     return SignatureOf(fusion, [&](Slot slot) { return slot == 0 ? x : scale; });
   };

@@ -35,6 +35,18 @@ bool IsSum(const GraphNode& node) {
   return node.op == "aten::add" && NumberAt(node, "alpha").value_or(1) == 1;
 }
 
+bool IsMeanOfLastSize(const GraphNode& mean) {
+  const Value* dim = ArgumentOf(mean, "dim");
+  const Value* keep = ArgumentOf(mean, "keepdim");
+  const auto* list = dim == nullptr ? nullptr : std::get_if<Value::List>(&dim->is);
+  const auto* kept = keep == nullptr ? nullptr : std::get_if<bool>(&keep->is);
+  const auto* last =
+      list == nullptr || list->size() != 1 ? nullptr : std::get_if<int64_t>(&list->front().is);
+  const Value* type = ArgumentOf(mean, "dtype");
+  return last != nullptr && *last == -1 && kept != nullptr && *kept &&
+         (type == nullptr || std::holds_alternative<std::monostate>(type->is));
+}
+
 GraphLinks::GraphLinks(const Graph& graph) : graph_(graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const Slot slot : graph.nodes[i].outputs) makers_[slot] = i;
@@ -68,10 +80,13 @@ std::optional<size_t> GraphLinks::OnlyReaderOf(Slot slot, std::string_view op) c
   return reader && node(*reader).op == op ? reader : std::nullopt;
 }
 
-bool GraphLinks::ReadWithin(Slot slot, const std::set<size_t>& nodes) const {
+std::vector<size_t> GraphLinks::ReadersOf(Slot slot) const {
   const auto found = readers_.find(slot);
-  return found == readers_.end() ||
-         std::ranges::all_of(found->second, [&](size_t i) { return nodes.contains(i); });
+  return found == readers_.end() ? std::vector<size_t>() : found->second;
+}
+
+bool GraphLinks::ReadWithin(Slot slot, const std::set<size_t>& nodes) const {
+  return std::ranges::all_of(ReadersOf(slot), [&](size_t i) { return nodes.contains(i); });
 }
 
 }  // namespace oxbow::model::exported

@@ -21,6 +21,8 @@ std::optional<double> NumberAt(const GraphNode& node, std::string_view name);
 bool IsCastToFloat(const GraphNode& node);
 // True for a sum of two values without a factor.
 bool IsSum(const GraphNode& node);
+// True for a mean over the last size, which stays as one.
+bool IsMeanOfLastSize(const GraphNode& node);
 
 class GraphLinks {
  public:
@@ -37,13 +39,15 @@ class GraphLinks {
   std::optional<size_t> OnlyReaderOf(Slot slot) const;
   // The same, if it is of this operator.
   std::optional<size_t> OnlyReaderOf(Slot slot, std::string_view op) const;
+  // Nodes that read a value, once for each time; SIZE_MAX: the graph's result.
+  std::vector<size_t> ReadersOf(Slot slot) const;
   // Whether these nodes alone read a value.
   bool ReadWithin(Slot slot, const std::set<size_t>& nodes) const;
 
  private:
   const Graph& graph_;
   std::map<Slot, size_t> makers_;
-  std::map<Slot, std::vector<size_t>> readers_;  // SIZE_MAX: the graph's result.
+  std::map<Slot, std::vector<size_t>> readers_;
 };
 
 }  // namespace oxbow::model::exported

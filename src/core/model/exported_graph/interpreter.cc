@@ -6,11 +6,13 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
+#include "core/model/adapted_linears.h"
 #include "core/model/device.h"
 #include "core/model/offloaded_weights.h"
 
@@ -84,6 +86,7 @@ Interpreter::Interpreter(std::shared_ptr<const Program> program, const NamedTens
       if (fixed[Index(slot)].isTensor()) fixed_[slot] = fixed[Index(slot)].toTensor();
     }
   }
+  FindCompanions();
   weights_ = WeightsOfSections(weights);
 }
 
@@ -134,6 +137,56 @@ std::vector<SegmentWeights> Interpreter::WeightsOfSections(const NamedTensors& w
   return all;
 }
 
+void Interpreter::FindCompanions() {
+  const bool exact = execution_.compute == at::kFloat;
+  if (!device_.is_cuda() && !(device_.is_cpu() && exact)) return;
+  for (const Section& section : program_->sections) {
+    std::map<Slot, std::vector<size_t>> firsts;  // By input.
+    for (size_t i = section.first; i < section.end; ++i) {
+      if (program_->graph.nodes[i].op.ends_with('_')) firsts.clear();  // It may write to an input.
+      const auto found = linears_.find(i);
+      if (found == linears_.end() || found->second.float32 || program_->folded[i]) continue;
+      std::vector<size_t>& open = firsts[found->second.input];
+      const auto first = std::ranges::find_if(open, [&](size_t other) {
+        const Linear &a = linears_.at(other).linear, &b = found->second.linear;
+        return program_->graph.nodes[other].autocast == program_->graph.nodes[i].autocast &&
+               (device_.is_cuda() ? AreAlike(a, b) : GoTogether({a, b}));
+      });
+      if (first == open.end()) {
+        open.push_back(i);
+      } else {
+        linears_.at(*first).companions.push_back(i);
+        found->second.given = true;
+      }
+    }
+  }
+}
+
+void Interpreter::RunLinear(size_t node, SlotValues& values) const {
+  const LinearCall& layer = linears_.at(node);
+  if (layer.given) return;
+  at::Tensor input = values[Index(layer.input)].toTensor();
+  if (layer.float32) {
+    input = input.to(at::kFloat);
+  } else if (execution_.compute != at::kFloat && input.is_cuda() &&
+             program_->graph.nodes[node].autocast) {
+    // Once for all that read it. A CPU keeps the bits of a cast each, whose gradients are exact.
+    input = AsOperand(input);
+    if (program_->operands[Index(layer.input)]) values[Index(layer.input)] = input;
+  }
+  if (layer.companions.empty()) {
+    values[Index(layer.output)] = layer.linear(input);
+    return;
+  }
+  std::vector<Linear> linears = {layer.linear};
+  for (const size_t other : layer.companions) linears.push_back(linears_.at(other).linear);
+  std::vector<at::Tensor> results = ApplyEach(input, linears);
+  values[Index(layer.output)] = std::move(results[0]);
+  for (size_t i = 0; i < layer.companions.size(); ++i) {
+    values[Index(linears_.at(layer.companions[i]).output)] = std::move(results[i + 1]);
+  }
+}
+
 void Interpreter::RunNode(size_t node, SlotValues& values) const {
   const auto linear = linears_.find(node);
   const auto* call = std::get_if<OperatorCall>(&steps_[node]);
@@ -143,16 +196,7 @@ void Interpreter::RunNode(size_t node, SlotValues& values) const {
     exact.emplace(c10::autocast_dispatch_keyset);
   }
   if (linear != linears_.end()) {
-    const LinearCall& layer = linear->second;
-    at::Tensor input = values[Index(layer.input)].toTensor();
-    if (float32) {
-      input = input.to(at::kFloat);
-    } else if (execution_.compute != at::kFloat && !exact.has_value() && input.is_cuda()) {
-      // Once for all that read it. A CPU keeps the bits of a cast each, whose gradients are exact.
-      input = AsOperand(input);
-      if (program_->operands[Index(layer.input)]) values[Index(layer.input)] = input;
-    }
-    values[Index(layer.output)] = layer.linear(input);
+    RunLinear(node, values);
   } else if (call != nullptr) {
     if (!program_->needless_casts[node] || !PassRounded(program_->graph.nodes[node], values)) {
       call->Run(values);
@@ -164,25 +208,34 @@ void Interpreter::RunNode(size_t node, SlotValues& values) const {
 }
 
 bool Interpreter::RunFusion(const Fusion& fusion, SlotValues& values) const {
+  if (fusion.kind == FusionKind::kGelu) {
+    const auto layer = linears_.find(fusion.first);
+    if (layer == linears_.end() || layer->second.linear.lora_a.defined()) return false;
+  }
   const TensorAt at = [&](Slot slot) {
     if (slot == kNoSlot) return at::Tensor();
     const auto fixed = fixed_.find(slot);
     return fixed != fixed_.end() ? fixed->second : values[Index(slot)].toTensor();
   };
-  const std::optional<at::Tensor> result = RunFused(fusion, at);
-  if (!result.has_value() || !FitsNodes(fusion, *result, at, values)) return false;
-  values[Index(fusion.result)] = *result;
+  const std::vector<at::Tensor> results = RunFused(fusion, at);
+  if (results.empty() || !FitsNodes(fusion, results, at, values)) return false;
+  const std::vector<Slot> slots = ResultsOf(fusion);
+  for (size_t i = 0; i < slots.size(); ++i) values[Index(slots[i])] = results[i];
   return true;
 }
 
-bool Interpreter::FitsNodes(const Fusion& fusion, const at::Tensor& result, const TensorAt& at,
-                            const SlotValues& values) const {
+bool Interpreter::FitsNodes(const Fusion& fusion, const std::vector<at::Tensor>& results,
+                            const TensorAt& at, const SlotValues& values) const {
   return program_->verdicts->Fits(fusion.first, SignatureOf(fusion, at), [&] {
     const at::NoGradGuard no_gradients;
     SlotValues plain = values;
     for (size_t i = fusion.first; i < fusion.end; ++i) RunNode(i, plain);
-    const bool fits = Agree(result, plain[Index(fusion.result)].toTensor(),
-                            ShortestTypeOf(fusion, at), fusion.operand);
+    const std::vector<Slot> slots = ResultsOf(fusion);
+    bool fits = true;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      fits = fits && Agree(results[i], plain[Index(slots[i])].toTensor(),
+                           ShortestTypeOf(fusion, at), fusion.operand);
+    }
     if (!fits) {
       OXBOW_LOG(Warning) << "a fused kernel is not this network's: its operators run instead"
                          << oxbow::Field("model", program_->graph.class_name)

@@ -41,15 +41,20 @@ class Interpreter {
     Linear linear;
     Slot input = kNoSlot;
     Slot output = kNoSlot;
-    bool float32 = false;  // Also where other products are not.
+    bool float32 = false;            // Also where other products are not.
+    std::vector<size_t> companions;  // Nodes of other layers that go with it.
+    bool given = false;              // It goes with an earlier one.
   };
 
   void RunNodes(size_t first, size_t end, bool folded, SlotValues& values,
                 const Watch& watch = nullptr) const;
   void RunNode(size_t node, SlotValues& values) const;
-  // Its result by one kernel; false, and nothing is done, if its nodes must run instead.
+  void RunLinear(size_t node, SlotValues& values) const;
+  // Layers of one input that are faster together than each on its own.
+  void FindCompanions();
+  // Its results by one kernel; false, and nothing is done, if its nodes must run instead.
   bool RunFusion(const Fusion& fusion, SlotValues& values) const;
-  bool FitsNodes(const Fusion& fusion, const at::Tensor& result, const TensorAt& at,
+  bool FitsNodes(const Fusion& fusion, const std::vector<at::Tensor>& results, const TensorAt& at,
                  const SlotValues& values) const;
   // Drops what nobody reads after the node.
   void Forget(size_t node, SlotValues& values) const;

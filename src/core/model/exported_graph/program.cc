@@ -9,6 +9,7 @@
 #include "core/model/exported_graph/folding.h"
 #include "core/model/exported_graph/fused_norms.h"
 #include "core/model/exported_graph/operands.h"
+#include "core/model/exported_graph/shared_nodes.h"
 
 namespace oxbow::model::exported {
 namespace {
@@ -136,7 +137,9 @@ void FindLives(Program& program) {
 // Those that run with the inputs, and make what their readers take.
 void KeepFusions(const std::vector<Fusion>& fusions, Program& program) {
   for (const Fusion& fusion : fusions) {
-    const bool operand = program.operands[Index(fusion.result)];
+    const std::vector<Slot> results = ResultsOf(fusion);
+    const bool operand = std::all_of(results.begin(), results.end(),
+                                     [&](Slot slot) { return program.operands[Index(slot)]; });
     const bool heads = fusion.kind == FusionKind::kHeads;
     bool runs = operand || !heads;
     for (size_t i = fusion.first; i < fusion.end; ++i) {
@@ -185,7 +188,7 @@ absl::StatusOr<std::shared_ptr<const Program>> Compile(Graph graph) {
   auto program = std::make_shared<Program>();
   program->graph = std::move(graph);
   OXBOW_RETURN_IF_ERROR(ResolveSteps(*program));  // Errors count nodes as the file does.
-  program->graph = FuseRmsNorms(std::move(program->graph));
+  program->graph = FuseRmsNorms(ShareActivations(std::move(program->graph)));
   const std::vector<Fusion> fusions = FindFusions(program->graph);
   program->steps.clear();
   OXBOW_RETURN_IF_ERROR(ResolveSteps(*program));

@@ -28,11 +28,21 @@ __device__ void LoadCondition(const S* from, int64_t at, float none, float (&to)
   for (int i = 0; i < 4; ++i) to[i] = none;
 }
 
+// The pointers of one pair: its condition, its gradient and its result.
+template <typename S, typename Y>
+struct Pair {
+  const S* scale;
+  const S* shift;
+  const Y* dy;
+  Y* y;
+};
+
 // A block normalises one row, which its threads hold in registers. Forward: y. Backward: dx.
-template <bool kGradient, int kPacked, typename X, typename S, typename Y>
+template <bool kGradient, bool kTwo, int kPacked, typename X, typename S, typename Y>
 __global__ void __launch_bounds__(kThreads)
-    TokenKernel(const X* x, const S* scale, const S* shift, const Y* dy, Y* y, X* dx, Rows rows,
-                float base, float eps) {
+    TokenKernel(const X* x, Pair<S, Y> first, Pair<S, Y> second, X* dx, Rows rows, float base,
+                bool centred, float eps) {
+  const auto pair = [&](int i) -> const Pair<S, Y>& { return i == 0 ? first : second; };
   __shared__ float shared[kWarps];
   const int64_t row = blockIdx.x;
   const int groups = static_cast<int>(rows.width / 4);
@@ -48,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum += value[k][i];
   }
-  const float mean = BlockSum<kThreads>(sum, shared) / width;
+  const float mean = centred ? BlockSum<kThreads>(sum, shared) / width : 0;
   float squares = 0;
 #pragma unroll
   for (int k = 0; k < kPacked; ++k) {
@@ -65,12 +75,15 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < kPacked; ++k) {
       const int group = threadIdx.x + k * kThreads;
       if (group >= groups) break;
-      float factor[4], offset[4], result[4];
-      LoadCondition(scale, condition + 4 * group, 0, factor);
-      LoadCondition(shift, condition + 4 * group, 0, offset);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) result[i] = value[k][i] * r * (base + factor[i]) + offset[i];
-      Store(result, y + row * rows.width + 4 * group);
+      for (int p = 0; p < (kTwo ? 2 : 1); ++p) {
+        float factor[4], offset[4], result[4];
+        LoadCondition(pair(p).scale, condition + 4 * group, 0, factor);
+        LoadCondition(pair(p).shift, condition + 4 * group, 0, offset);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) result[i] = value[k][i] * r * (base + factor[i]) + offset[i];
+        Store(result, pair(p).y + row * rows.width + 4 * group);
+      }
     }
   } else {
     float slope[kPacked][4];
@@ -80,16 +93,24 @@ __global__ void __launch_bounds__(kThreads)
       const int group = threadIdx.x + k * kThreads;
       if (group >= groups) break;
       float factor[4];
-      LoadCondition(scale, condition + 4 * group, 0, factor);
-      Load(dy + row * rows.width + 4 * group, slope[k]);
+      LoadCondition(first.scale, condition + 4 * group, 0, factor);
+      Load(first.dy + row * rows.width + 4 * group, slope[k]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) slope[k][i] *= base + factor[i];
+      if constexpr (kTwo) {
+        float other[4];
+        LoadCondition(second.scale, condition + 4 * group, 0, factor);
+        Load(second.dy + row * rows.width + 4 * group, other);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) slope[k][i] += other[i] * (base + factor[i]);
+      }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        slope[k][i] *= base + factor[i];
         slopes += slope[k][i];
         inner += slope[k][i] * value[k][i] * r;
       }
     }
-    const float slope_mean = BlockSum<kThreads>(slopes, shared) / width;
+    const float slope_mean = centred ? BlockSum<kThreads>(slopes, shared) / width : 0;
     const float inner_mean = BlockSum<kThreads>(inner, shared) / width;
 #pragma unroll
     for (int k = 0; k < kPacked; ++k) {
@@ -143,24 +164,30 @@ bool TakesTokens(int64_t width) {
 namespace {
 
 template <bool kGradient>
-void NormTokens(Values x, Modulation by, Values dy, Results result, Rows rows, float eps,
-                cudaStream_t stream) {
+void NormTokens(Values x, Modulations by, Values dy, Values dy2, Results y, Results y2, Results dx,
+                Rows rows, float eps, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(rows.count);
+  const bool few = rows.width <= int64_t{4} * kThreads * kPackedFew;
   For(x.type, [&](auto* t) {
-    For(by.scale.type, [&](auto* s) {
-      For(kGradient ? dy.type : result.type, [&](auto* y) {
-        const auto run = [&](auto kernel) {
-          kernel<<<blocks, kThreads, 0, stream>>>(As(x, t), As(by.scale, s), As(by.shift, s),
-                                                  As(dy, y), As(result, y), As(result, t), rows,
-                                                  by.base, eps);
-        };
+    For(by.first.scale.type, [&](auto* s) {
+      For(kGradient ? dy.type : y.type, [&](auto* v) {
         using X = std::remove_pointer_t<decltype(t)>;
         using S = std::remove_pointer_t<decltype(s)>;
-        using Y = std::remove_pointer_t<decltype(y)>;
-        if (rows.width <= int64_t{4} * kThreads * kPackedFew) {
-          run(TokenKernel<kGradient, kPackedFew, X, S, Y>);
+        using Y = std::remove_pointer_t<decltype(v)>;
+        const auto run = [&](auto kernel) {
+          const auto pair = [&](const Modulation& of, const Values& slope, const Results& made) {
+            return Pair<S, Y>{As(of.scale, s), As(of.shift, s), As(slope, v), As(made, v)};
+          };
+          kernel<<<blocks, kThreads, 0, stream>>>(As(x, t), pair(by.first, dy, y),
+                                                  pair(by.second, dy2, y2), As(dx, t), rows,
+                                                  by.base, by.centred, eps);
+        };
+        if (by.two) {
+          few ? run(TokenKernel<kGradient, true, kPackedFew, X, S, Y>)
+              : run(TokenKernel<kGradient, true, kPackedMax, X, S, Y>);
         } else {
-          run(TokenKernel<kGradient, kPackedMax, X, S, Y>);
+          few ? run(TokenKernel<kGradient, false, kPackedFew, X, S, Y>)
+              : run(TokenKernel<kGradient, false, kPackedMax, X, S, Y>);
         }
       });
     });
@@ -169,13 +196,14 @@ void NormTokens(Values x, Modulation by, Values dy, Results result, Rows rows, f
 
 }  // namespace
 
-void NormModulate(Values x, Modulation by, Results y, Rows rows, float eps, cudaStream_t stream) {
-  NormTokens<false>(x, by, {}, y, rows, eps, stream);
+void NormModulate(Values x, Modulations by, Results y, Results y2, Rows rows, float eps,
+                  cudaStream_t stream) {
+  NormTokens<false>(x, by, {}, {}, y, y2, {}, rows, eps, stream);
 }
 
-void NormModulateGradient(Values x, Modulation by, Values dy, Results dx, Rows rows, float eps,
-                          cudaStream_t stream) {
-  NormTokens<true>(x, by, dy, dx, rows, eps, stream);
+void NormModulateGradient(Values x, Modulations by, Values dy, Values dy2, Results dx, Rows rows,
+                          float eps, cudaStream_t stream) {
+  NormTokens<true>(x, by, dy, dy2, {}, {}, dx, rows, eps, stream);
 }
 
 void AddGated(Values x, Values gate, Values y, Results sum, Rows rows, cudaStream_t stream) {

@@ -39,14 +39,23 @@ bool TakesTokens(int64_t width);
 // A factor base + scale and a shift; 0 where either has no data. Both of one type.
 struct Modulation {
   Values scale, shift;
-  float base = 1;
 };
 
-// y = (x - mean(x)) rsqrt(var(x) + eps) (base + scale) + shift.
-void NormModulate(Values x, Modulation by, Results y, Rows rows, float eps, cudaStream_t stream);
-// dx, of x's type, for the gradient dy of NormModulate's y.
-void NormModulateGradient(Values x, Modulation by, Values dy, Results dx, Rows rows, float eps,
-                          cudaStream_t stream);
+// One pair, or two of one type, for the same normal values.
+struct Modulations {
+  Modulation first, second;
+  bool two = false;
+  float base = 1;
+  bool centred = true;  // False: an RMS norm, as if mean(x) were 0.
+};
+
+// y = (x - mean(x)) rsqrt(var(x) + eps) (base + scale) + shift. y2, of y's type, by the second
+// pair.
+void NormModulate(Values x, Modulations by, Results y, Results y2, Rows rows, float eps,
+                  cudaStream_t stream);
+// dx, of x's type, for the gradients dy, dy2 of NormModulate's y, y2.
+void NormModulateGradient(Values x, Modulations by, Values dy, Values dy2, Results dx, Rows rows,
+                          float eps, cudaStream_t stream);
 
 // sum = x + gate y. Widths as for NormModulate.
 void AddGated(Values x, Values gate, Values y, Results sum, Rows rows, cudaStream_t stream);

@@ -45,25 +45,39 @@ std::optional<Rows> RowsUnder(const at::Tensor& condition, const at::Tensor& x) 
   return rows.stride % 8 == 0 ? std::optional(rows) : std::nullopt;
 }
 
-fused::Modulation ModulationOf(const at::Tensor& scale, const at::Tensor& shift, double base) {
-  fused::Modulation by{ValuesOf(scale), ValuesOf(shift), static_cast<float>(base)};
-  if (!scale.defined()) by.scale.type = by.shift.type;
-  return by;
-}
+// What a kernel takes of one or two pairs of conditions: scale and shift of each.
+struct Conditions {
+  variable_list scales, shifts;
+  double base = 1;
+  bool centred = true;
+
+  Modulations Of() const {
+    Modulations by{.two = scales.size() > 1, .base = static_cast<float>(base), .centred = centred};
+    by.first = {ValuesOf(scales[0]), ValuesOf(shifts[0])};
+    if (by.two) by.second = {ValuesOf(scales[1]), ValuesOf(shifts[1])};
+    if (!scales[0].defined()) by.first.scale.type = by.first.shift.type;
+    return by;
+  }
+};
 
 struct NormTokensFunction : torch::autograd::Function<NormTokensFunction> {
   // Conditions want no gradients.
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const TokenModulation& by, const Rows& rows, double eps,
-                            at::ScalarType out) {
-    context->save_for_backward({x, by.scale});
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, const Conditions& by,
+                               const Rows& rows, double eps, at::ScalarType out) {
+    variable_list kept = {x};
+    kept.insert(kept.end(), by.scales.begin(), by.scales.end());
+    context->save_for_backward(std::move(kept));
     context->saved_data["base"] = by.base;
+    context->saved_data["centred"] = by.centred;
     context->saved_data["eps"] = eps;
     context->saved_data["per_sample"] = rows.per_sample;
     context->saved_data["stride"] = rows.stride;
-    at::Tensor y = at::empty(x.sizes(), x.options().dtype(out));
+    variable_list y;
+    for (size_t i = 0; i < by.scales.size(); ++i) {
+      y.push_back(at::empty(x.sizes(), x.options().dtype(out)));
+    }
     const Launch launch(x);
-    fused::NormModulate(ValuesOf(x), ModulationOf(by.scale, by.shift, by.base), ResultsOf(y), rows,
+    fused::NormModulate(ValuesOf(x), by.Of(), ResultsOf(y.front()), ResultsOf(y.back()), rows,
                         static_cast<float>(eps), launch.stream);
     return y;
   }
@@ -71,14 +85,19 @@ struct NormTokensFunction : torch::autograd::Function<NormTokensFunction> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
     auto& data = context->saved_data;
-    const at::Tensor dy = gradients[0].contiguous();
+    const Conditions by{.scales = {saved.begin() + 1, saved.end()},
+                        .shifts = variable_list(saved.size() - 1),
+                        .base = data["base"].toDouble(),
+                        .centred = data["centred"].toBool()};
+    variable_list dy;
+    for (const at::Tensor& gradient : gradients) dy.push_back(gradient.contiguous());
     at::Tensor dx = at::empty_like(x);
     const Rows rows = {x.size(0) * x.size(1), x.size(2), data["per_sample"].toInt(),
                        data["stride"].toInt()};
     const Launch launch(dx);
-    NormModulateGradient(ValuesOf(x), ModulationOf(saved[1], {}, data["base"].toDouble()),
-                         ValuesOf(dy), ResultsOf(dx), rows,
-                         static_cast<float>(data["eps"].toDouble()), launch.stream);
+    NormModulateGradient(ValuesOf(x), by.Of(), ValuesOf(dy.front()), ValuesOf(dy.back()),
+                         ResultsOf(dx), rows, static_cast<float>(data["eps"].toDouble()),
+                         launch.stream);
     return {dx, {}, {}, {}, {}};
   }
 };
@@ -115,26 +134,32 @@ struct GateTokensFunction : torch::autograd::Function<GateTokensFunction> {
 
 }  // namespace
 
-std::optional<at::Tensor> NormTokens(const at::Tensor& tokens, const TokenModulation& by,
-                                     double eps, at::ScalarType out) {
+variable_list NormTokens(const at::Tensor& tokens, const std::vector<TokenModulation>& by,
+                         double eps, at::ScalarType out) {
   const at::Tensor x = tokens.contiguous();
-  if (!FitsTokens(x) || !IsElement(out)) return std::nullopt;
+  if (!FitsTokens(x) || !IsElement(out) || by.empty() || by.size() > 2) return {};
   std::optional<Rows> rows;
-  for (const at::Tensor& condition : {by.scale, by.shift}) {
-    if (!condition.defined()) continue;
-    const std::optional<Rows> under = RowsUnder(condition, x);
-    if (!under.has_value() || Trains(condition)) return std::nullopt;
-    if (rows && (rows->stride != under->stride || rows->per_sample != under->per_sample)) {
-      return std::nullopt;
+  std::optional<at::ScalarType> type;
+  Conditions conditions{.base = by[0].base, .centred = by[0].centred};
+  for (const TokenModulation& pair : by) {
+    // One of two pairs has what the other has.
+    if (pair.scale.defined() != by[0].scale.defined()) return {};
+    for (const at::Tensor& condition : {pair.scale, pair.shift}) {
+      if (!condition.defined()) continue;
+      const std::optional<Rows> under = RowsUnder(condition, x);
+      if (!under.has_value() || Trains(condition)) return {};
+      if (rows && (rows->stride != under->stride || rows->per_sample != under->per_sample)) {
+        return {};
+      }
+      if (type.value_or(condition.scalar_type()) != condition.scalar_type()) return {};
+      rows = under;
+      type = condition.scalar_type();
     }
-    rows = under;
-  }
-  if (by.scale.defined() && by.shift.defined() &&
-      by.scale.scalar_type() != by.shift.scalar_type()) {
-    return std::nullopt;
+    conditions.scales.push_back(pair.scale);
+    conditions.shifts.push_back(pair.shift);
   }
   if (!rows) rows = RowsUnder({}, x);
-  return NormTokensFunction::apply(x, by, *rows, eps, out);
+  return NormTokensFunction::apply(x, conditions, *rows, eps, out);
 }
 
 // Where residuals are not side by side at first, they are from here on.
@@ -152,9 +177,9 @@ std::optional<at::Tensor> GateTokens(const at::Tensor& residuals, const at::Tens
 
 #else
 
-std::optional<at::Tensor> NormTokens(const at::Tensor&, const TokenModulation&, double,
-                                     at::ScalarType) {
-  return std::nullopt;
+std::vector<at::Tensor> NormTokens(const at::Tensor&, const std::vector<TokenModulation>&, double,
+                                   at::ScalarType) {
+  return {};
 }
 std::optional<at::Tensor> GateTokens(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                      at::ScalarType) {

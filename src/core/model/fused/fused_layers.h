@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <vector>
 
 namespace oxbow::model::fused {
 
@@ -16,13 +17,16 @@ bool HasKernels();
 // Tokens x [B, T, D], float32 or bfloat16, under conditions that broadcast to them: of one value a
 // column, a sample or a token ([D], [B, 1, D], [B, T, D]). Undefined conditions are 0.
 
-// (x - mean(x)) / sqrt(var(x) + eps) (base + scale) + shift over the width, in the type `out`.
+// (x - mean(x)) / sqrt(var(x) + eps) (base + scale) + shift over the width, in the type `out`: one
+// result for each of `by`, which has one or two of the same base and `centred`. None, and nothing
+// is done, where no kernel applies. Not `centred`: x / sqrt(mean(x^2) + eps) instead.
 struct TokenModulation {
   at::Tensor scale, shift;
   double base = 1;
+  bool centred = true;
 };
-std::optional<at::Tensor> NormTokens(const at::Tensor& x, const TokenModulation& by, double eps,
-                                     at::ScalarType out);
+std::vector<at::Tensor> NormTokens(const at::Tensor& x, const std::vector<TokenModulation>& by,
+                                   double eps, at::ScalarType out);
 
 // x + gate y, in the type `out`.
 std::optional<at::Tensor> GateTokens(const at::Tensor& x, const at::Tensor& gate,

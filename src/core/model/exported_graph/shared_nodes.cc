@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/model/exported_graph/shared_nodes.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/model/exported_graph/program.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+void Rename(const std::map<Slot, Slot>& names, Value& value) {
+  if (auto* ref = std::get_if<SlotRef>(&value.is)) {
+    if (const auto found = names.find(ref->slot); found != names.end()) ref->slot = found->second;
+  } else if (auto* list = std::get_if<Value::List>(&value.is)) {
+    for (Value& element : *list) Rename(names, element);
+  }
+}
+
+}  // namespace
+
+Graph WithoutNodes(Graph graph, const std::vector<bool>& gone) {
+  std::vector<size_t> moved = {0};  // By node: where it is now.
+  std::vector<GraphNode> nodes;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!gone[i]) nodes.push_back(std::move(graph.nodes[i]));
+    moved.push_back(nodes.size());
+  }
+  for (GraphBlock& block : graph.blocks) {
+    block.first = moved[block.first];
+    block.end = moved[block.end];
+  }
+  graph.nodes = std::move(nodes);
+  return graph;
+}
+
+Graph ShareActivations(Graph graph) {
+  if (std::ranges::any_of(graph.nodes, [](const GraphNode& n) { return n.op.ends_with('_'); })) {
+    return graph;
+  }
+  std::map<std::pair<Slot, bool>, Slot> made;  // By input and autocast.
+  std::map<Slot, Slot> names;
+  std::vector<bool> gone(graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    GraphNode& node = graph.nodes[i];
+    for (auto& [name, value] : node.arguments) Rename(names, value);
+    if (node.op != "aten::silu") continue;
+    const auto [first, fresh] =
+        made.emplace(std::pair(SlotOf(node, "self"), node.autocast), node.outputs[0]);
+    if (fresh) continue;
+    names[node.outputs[0]] = first->second;
+    gone[i] = true;
+  }
+  for (GraphOutput& output : graph.outputs) {
+    if (const auto found = names.find(output.slot); found != names.end()) {
+      output.slot = found->second;
+    }
+  }
+  return WithoutNodes(std::move(graph), gone);
+}
+
+}  // namespace oxbow::model::exported
