@@ -66,9 +66,9 @@ absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& compone
 // The result of `read` for a component's exported graph, or for none (empty) where none fits. A
 // directory's own graph must fit; among the shipped ones the config chooses.
 template <typename Read>
-auto WithGraph(const io::DiffusersComponent& component, bool native, const Read& read)
+auto WithGraph(const io::DiffusersComponent& component, const Read& read)
     -> decltype(read(std::string())) {
-  const io::GraphFiles graphs = native ? io::GraphFiles() : io::FindGraphFiles(component);
+  const io::GraphFiles graphs = io::FindGraphFiles(component);
   if (!graphs.own.empty()) {
     OXBOW_ASSIGN_OR_RETURN(const std::string graph_json, io::ReadGraphFile(graphs.own));
     auto made = read(graph_json);
@@ -225,14 +225,14 @@ absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(
         absl::StrCat("config.json is of ", class_name,
                      " (its _class_name, or without one), model_index.json says ", vae.class_name));
   }
-  return WithGraph(vae, model::IsNativeDecoder(class_name), [&](const std::string& graph_json) {
+  return WithGraph(vae, [&](const std::string& graph_json) {
     return model::ReadDecoder(vae.config_json, graph_json);
   });
 }
 
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const io::DiffusersComponent& transformer) {
-  auto architecture = WithGraph(transformer, /*native=*/false, [&](const std::string& graph_json) {
+  auto architecture = WithGraph(transformer, [&](const std::string& graph_json) {
     return model::ReadArchitecture({.class_name = transformer.class_name,
                                     .config_json = transformer.config_json,
                                     .graph_json = graph_json});

@@ -2,8 +2,8 @@
 // A family of decoders: what an autoencoder's class and config.json say before any weight is read,
 // and the decoder itself.
 //
-// Code that loads, checks or estimates asks a DecoderArchitecture and names none. A new one is a
-// file pair of its own and a row of decoder_table.cc. Sees no torch header.
+// Code that loads, checks or estimates asks a DecoderArchitecture and names none. A new one is an
+// exported graph. Sees no torch header.
 #pragma once
 
 #include <cstdint>
@@ -60,23 +60,11 @@ struct DecoderSource {
   std::string graph_json;  // Its exported graph; empty without one.
 };
 
-struct DecoderRow {
-  std::string class_name;  // Empty: any class that has no row of its own.
-  // kInvalidArgument for a config or graph that is not this autoencoder's.
-  absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> (*read)(const DecoderSource& source);
-};
-
-// One row per autoencoder. decoder_table.cc defines nothing else, as architecture_table.cc.
-const std::vector<DecoderRow>& DecoderTable();
-
 // The class that a vae/config.json names, or AutoencoderKL. kInvalidArgument for what is no config.
 absl::StatusOr<std::string> DecoderClassOf(const std::string& config_json);
 
-// Whether a class has a row of its own, and needs no graph.
-bool IsNativeDecoder(const std::string& class_name);
-
-// The decoder of a vae/config.json, perhaps with a graph; its class chooses the row.
-// kInvalidArgument for a class without a row, and for what the row's reader refuses.
+// The decoder of a vae/config.json by its exported graph. kInvalidArgument for a graph that is not
+// that autoencoder's, or without one.
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadDecoder(
     const std::string& config_json, const std::string& graph_json = {});
 
