@@ -30,8 +30,8 @@ absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
                                  const std::vector<std::string>& adapted = {});
 
 // Bytes in float32 that a run without gradients holds at most, beside weights and inputs: of the
-// values of nodes, and of a decoder's states. Memory that an operator takes inside itself is not seen. Statuses are those of
-// DryRun.
+// values of nodes, and of a decoder's states. Memory that an operator takes inside itself is not
+// seen. Statuses are those of DryRun.
 absl::StatusOr<uint64_t> PeakBytes(const std::shared_ptr<const Program>& program,
                                    const SymbolValues& sizes);
 
