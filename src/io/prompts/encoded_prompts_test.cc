@@ -550,7 +550,7 @@ TEST(EncodedPromptsTest, AnEncoderWithoutAGraphIsRefusedWithTheCommandThatMakesO
   const absl::Status status = TextEncoders::Open(Components(model), {.t5_length = 9}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   for (const std::string& part :
-       {std::string("no graph of this T5EncoderModel"), std::string("d_model is 36"),
+       {std::string("no graph of this T5EncoderModel"), std::string("d_ff is 24"),
         absl::StrCat("export T5EncoderModel --config ", (model / "text_encoder_3").string())}) {
     EXPECT_NE(status.message().find(part), std::string::npos) << status;
   }
