@@ -118,7 +118,7 @@ def networks(smoke):
 
 
 def peers_and_limits(smoke):
-    decode = ["--rows", "1", "--height", "64", "--width", "64", "--repeat", "1"] if smoke else [
+    decode = ["--rows", "1", "--height", "16", "--width", "16", "--repeat", "1"] if smoke else [
         "--rows", "24", "--repeat", "5", "--peak-tflops", "989", "--profile", "10"]
     return [
         Step("ceilings", ["{python}", "{root}/ceilings.py", "--device", "{device}"] + (["--tiny"] if smoke else []), 90, [
