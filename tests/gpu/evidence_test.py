@@ -117,7 +117,7 @@ class RunTest(unittest.TestCase):
         done = subprocess.run([sys.executable, str(TOOLS / "pack.py"), str(BUILD), "--out", str(out), "--parts", "bench", "--folder"],
                               capture_output=True, text=True, check=False, timeout=900)
         self.assertEqual(done.returncode, 0, done.stderr)
-        code, text, log = self.run_pack(out / "pack", "--smoke", "--only", "SD3", "FLUX", "Wan", "decoder")
+        code, text, log = self.run_pack(out / "pack", "--smoke", "--seconds", "800", "--only", "SD3", "FLUX", "Wan", "decoder")
         self.assertEqual(code, 0, text + log)
         self.assertRegex(text, r"^oxbow [0-9a-f]{7,}(-dirty)?\ntorch 2.11.0, CUDA none, cuDNN none")
         for name in ("SD3.5-M, 18 rows | both passes, no adapter", "SD3.5-M, 48 rows, forward | forward",
