@@ -109,7 +109,7 @@ gpu-evidence:
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
 endif
-	@cmake --preset cuda -DOXBOW_BUILD_BENCH=ON -DOXBOW_CUDA_ARCHITECTURES=90 $(CMAKE_FLAGS)
+	@cmake --preset cuda -DOXBOW_BUILD_BENCH=ON $(CMAKE_FLAGS)
 	@cmake --build build/cuda -j $(JOBS) --target $(PROGRAMS) gpu_test nccl_ranks_test graph_bench decoder_bench
 	@tools/gpu_evidence/pack.py build/cuda $(EVIDENCE_FLAGS)
 
