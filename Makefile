@@ -109,7 +109,7 @@ gpu-evidence:
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
 endif
-	@cmake --preset cuda -DOXBOW_BUILD_BENCH=ON -DOXBOW_CUDA_ARCHITECTURES=90 $(CMAKE_FLAGS)
+	@cmake --preset cuda -DOXBOW_BUILD_BENCH=ON $(CMAKE_FLAGS)
 	@cmake --build build/cuda -j $(JOBS) --target $(PROGRAMS) gpu_test nccl_ranks_test graph_bench decoder_bench
 	@tools/gpu_evidence/pack.py build/cuda $(EVIDENCE_FLAGS)
 
@@ -132,8 +132,8 @@ rehearse-gpu: deps $(BUILD)/build.ninja
 	@$(if $(REHEARSAL_EVERY),OXBOW_FULL_DEVICE_EVERY=$(REHEARSAL_EVERY)) tests/rehearsal/run.sh $(BUILD)
 	@tests/rehearsal/full_runs.py $(BUILD) --jobs 2 $(if $(REHEARSAL_EVERY),--every $(REHEARSAL_EVERY))
 	@tests/rehearsal/worker_per_gpu.py $(BUILD)
-	@tools/gpu_evidence/pack.py $(BUILD) --out $(BUILD)/evidence --parts bench --rehearsal
-	@OXBOW_REHEARSAL_DEVICES=2 .deps/venv/bin/python3 tools/gpu_evidence/run.py $(BUILD)/evidence/pack.tar.xz --out $(BUILD)/evidence \
+	@tools/gpu_evidence/pack.py $(BUILD) --out $(BUILD)/evidence --parts bench --rehearsal --folder
+	@OXBOW_REHEARSAL_DEVICES=2 .deps/venv/bin/python3 tools/gpu_evidence/run.py $(BUILD)/evidence/pack --out $(BUILD)/evidence \
 	  --smoke --only SD3.5-M FLUX Wan decoder
 	@tests/gpu/fleets.py $(BUILD) --rehearse --jobs 1 --late $(REHEARSAL_LATE) $(if $(REHEARSAL_FLEETS),--only $(REHEARSAL_FLEETS))
 

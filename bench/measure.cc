@@ -131,7 +131,7 @@ double Measure(const std::string& what, const Report& report, at::Device device,
   const double tflop = FlopOf(work) / 1e12;
   const double milliseconds = MedianMilliseconds(report.repeat, device, work);
   const double rate = 1e3 * tflop / milliseconds;
-  std::printf("%-22s %9.2f ms  %8.3f TFLOP/s  %9.4f TFLOP", what.c_str(), milliseconds, rate,
+  std::printf("%-22s %9.2f ms  %8.4g TFLOP/s  %8.4g TFLOP", what.c_str(), milliseconds, rate,
               tflop);
   if (report.peak_tflops > 0) std::printf("  MFU %.1f %%", 100 * rate / report.peak_tflops);
   std::printf("\n");

@@ -15,7 +15,7 @@ import unittest
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools/gpu_evidence"
 sys.path.insert(0, str(TOOLS))
 table, steps = importlib.import_module("table"), importlib.import_module("steps")
-BUILD = pathlib.Path(sys.argv.pop()).absolute() if len(sys.argv) > 1 and "." not in sys.argv[-1] else None
+BUILD = pathlib.Path(sys.argv.pop(1)).absolute() if pathlib.Path(*sys.argv[1:2], "bin").is_dir() and sys.argv[1:] else None
 TORCH = """__version__ = "2.11.0"
 class version: cuda = None
 class cuda: device_count = staticmethod(lambda: 0)
@@ -72,7 +72,7 @@ class RunTest(unittest.TestCase):
         (stand_in / "torch/__init__.py").write_text(TORCH)
         out = root.parent / "out"
         done = subprocess.run([sys.executable, str(TOOLS / "run.py"), str(root), "--out", str(out), "--device", "cpu", *flags],
-                              capture_output=True, text=True, timeout=300, check=False,
+                              capture_output=True, text=True, timeout=900, check=False,
                               env=os.environ | {"PYTHONPATH": str(stand_in), "PATH": f"{path}:{os.environ['PATH']}"})
         self.assertTrue((out / "evidence.md").exists(), done.stderr)
         return done.returncode, (out / "evidence.md").read_text(), (out / "log.txt").read_text()
@@ -114,10 +114,10 @@ class RunTest(unittest.TestCase):
     @unittest.skipUnless(BUILD, "no build was named")
     def test_programs_of_a_build_know_every_flag(self):
         out = self.root.parent / "packed"
-        done = subprocess.run([sys.executable, str(TOOLS / "pack.py"), str(BUILD), "--out", str(out), "--parts", "bench"],
-                              capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run([sys.executable, str(TOOLS / "pack.py"), str(BUILD), "--out", str(out), "--parts", "bench", "--folder"],
+                              capture_output=True, text=True, check=False, timeout=900)
         self.assertEqual(done.returncode, 0, done.stderr)
-        code, text, log = self.run_pack(out / "pack.tar.xz", "--smoke", "--only", "SD3", "FLUX", "Wan", "decoder")
+        code, text, log = self.run_pack(out / "pack", "--smoke", "--seconds", "800", "--only", "SD3", "FLUX", "Wan", "decoder")
         self.assertEqual(code, 0, text + log)
         self.assertRegex(text, r"^oxbow [0-9a-f]{7,}(-dirty)?\ntorch 2.11.0, CUDA none, cuDNN none")
         for name in ("SD3.5-M, 18 rows | both passes, no adapter", "SD3.5-M, 48 rows, forward | forward",

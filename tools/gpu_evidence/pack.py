@@ -3,7 +3,7 @@
 """Packs programs of a build with CUDA's LibTorch for run.py on a machine with a GPU and no network.
 
     tools/gpu_evidence/pack.py BUILD [--out build/evidence] [--parts tests bench peers fleets]
-                               [--cpu-results DIR] [--site DIR/diffusers] [--rehearsal]
+                               [--cpu-results DIR] [--site DIR/diffusers] [--rehearsal] [--folder]
 
 Programs are stripped; libraries of this machine come along, but for LibTorch's and the C library's. DIR gets pack.tar.xz
 and run.py; the last lines say what weighs how much and what to type there. Fleets are trained on the CPU here, unless
@@ -137,6 +137,7 @@ def main():
     parser.add_argument("--cpu-results", type=pathlib.Path)
     parser.add_argument("--site", type=pathlib.Path, help="diffusers' package; else that of .deps/export")
     parser.add_argument("--rehearsal", action="store_true")
+    parser.add_argument("--folder", action="store_true", help="make the folder DIR/pack and no archive: for a test here")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -151,6 +152,9 @@ def main():
             weights[part], before = now - before, now
         described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True)
         (root / "REVISION").write_text(described.stdout)
+        if args.folder:
+            shutil.copytree(root, args.out / "pack", symlinks=True, dirs_exist_ok=True)
+            return 0
         with tarfile.open(args.out / "pack.tar.xz", "w:xz", preset=9) as pack:  # It sees what programs share.
             pack.add(root, arcname=".")
     for name in ("run.py", "steps.py", "table.py"):
