@@ -3,6 +3,7 @@
 // file in a directory of tools/make_text_goldens.py: OXBOW_TEXT_GOLDENS, or tests/golden/text. Both
 // sides are float32 with sums in different orders; nothing else may differ. Token ids are equal.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cstdlib>
