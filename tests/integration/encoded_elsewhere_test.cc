@@ -100,8 +100,8 @@ class LanguageModelPipelinesTest : public ::testing::TestWithParam<Pipeline> {
   nlohmann::json adapter_;  // Targets, and the modules that PEFT gives an adapter for them.
 };
 
-// Promise: A model whose prompts a language model reads trains. Small Qwen-Image, Z-Image,
-// FLUX.2-dev and FLUX.2-klein encode their prompts, HunyuanVideo takes those that
+// Promise: A model whose prompts a language model reads trains. Small Qwen-Image, Z-Image and
+// FLUX.2-klein encode their prompts, HunyuanVideo takes those that
 // `tools/encode_prompts` encoded; they train an adapter, draw, and export it under PEFT's names.
 // Their on-policy ratio is 1 on CPUs.
 TEST_P(LanguageModelPipelinesTest, TrainsDrawsAndExportsAnAdapterUnderPeftsNames) {
@@ -166,14 +166,12 @@ TEST_P(LanguageModelPipelinesTest, AnAutoencoderWithoutItsGraphOrOfAnotherClassI
   EXPECT_THAT(refusal(), AllOf(HasSubstr("AutoencoderTiny"), HasSubstr("vae " + class_name)));
 }
 
-// Guidance of Qwen-Image keeps the norm of each token; FLUX.2-dev and HunyuanVideo take its scale
-// as an input.
+// Guidance of Qwen-Image keeps the norm of each token; HunyuanVideo takes its scale as an input.
 INSTANTIATE_TEST_SUITE_P(
     Pipelines, LanguageModelPipelinesTest,
-    ::testing::Values(Pipeline{"qwen_image", "qwen_image_decoder_tiny", 256, {"sampling.guidance=4"}},
-                      Pipeline{"z_image", "kl_decoder_flux", 64, {"sampling.guidance=3"}},
-                      Pipeline{
-                          "flux2_dev", "flux2_decoder_tiny", 256, {"sampling.embedded_guidance=4"}},
+    ::testing::Values(
+        Pipeline{"qwen_image", "qwen_image_decoder_tiny", 256, {"sampling.guidance=4"}},
+        Pipeline{"z_image", "kl_decoder_flux", 64, {"sampling.guidance=3"}},
                       Pipeline{"flux2_klein", "flux2_decoder_tiny", 80},
                       Pipeline{"hunyuan_video",
                                "hunyuan_decoder_tiny",
