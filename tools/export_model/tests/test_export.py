@@ -189,6 +189,11 @@ class Refusals(unittest.TestCase):
         self.refused("'added_kv_proj_dim' is of an image-to-video model",
                      lambda: exported_graph(wrapper, make_transformer(wrapper, tiny | {"added_kv_proj_dim": 24}, fake=True)))
 
+    def test_latents_of_another_mean(self):
+        wrapper = WRAPPERS["AutoencoderKL"]
+        tiny = wrapper.tiny["kl_decoder_one_level"] | {"latents_mean": [0.5], "latents_std": [2.0]}
+        self.refused("latents_mean and latents_std", lambda: exported_graph(wrapper, make_transformer(wrapper, tiny, fake=True)))
+
     def test_limits_off_the_grid(self):
         with self.assertRaises(ValueError):
             Symbol(min=2, max=7, multiple=2)

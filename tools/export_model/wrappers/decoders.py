@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from diffusers.models.autoencoders import autoencoder_kl_hunyuan_video as hunyuan
 from diffusers.models.autoencoders.autoencoder_kl_ltx import LTXVideoResnetBlock3d
 
+from export_model.tracing import ExportError
 from export_model.wrapper import Decoder, Symbol, replaced
 
 
@@ -47,7 +48,7 @@ class KlDecoder(Decoder):
     @classmethod
     def inputs(cls, config):
         if config["latents_mean"] is not None or config["latents_std"] is not None:
-            raise ValueError("latents_mean and latents_std: the pipelines take scaling_factor and shift_factor alone")
+            raise ExportError("latents_mean and latents_std: the pipelines take scaling_factor and shift_factor alone")
         return {"latents": ["B", config["latent_channels"], "H", "W"]}
 
     @classmethod
