@@ -235,8 +235,8 @@ absl::Status Run(const Flags& flags) {
   std::printf("%s: %ld rows of %ld px, %ld prompt tokens, %s on %s, %.1f TFLOP a forward\n",
               flags.graph.c_str(), flags.rows, flags.pixels, flags.prompt_tokens,
               flags.compute.c_str(), flags.device.c_str(), flops / 1e12);
-  RunLearner(flags, params, in, flops, device);
-  RunGraphs(flags, params, in, flops, device);
+  RunLearner(flags, network, in, flops, device);
+  RunGraphs(flags, network, in, flops, device);
   return absl::OkStatus();
 }
 
