@@ -87,7 +87,9 @@ TEST_F(ActivationMemoryTest, IsAnUpperBoundAndClose) {
       EXPECT_LE(static_cast<double>(measured.kept), bound);
       EXPECT_GE(static_cast<double>(measured.kept), 0.5 * bound);
       EXPECT_LE(static_cast<double>(measured.most), 1.25 * bound);
-      if (adapted) EXPECT_LT(bound, 0.9 * of_all) << "what feed-forward layers take is not kept";
+      if (adapted) {
+        EXPECT_LT(bound, 0.9 * of_all) << "what feed-forward layers take is not kept";
+      }
       of_all = bound;
     }
   }
