@@ -133,23 +133,25 @@ TEST_F(FusedGpuTest, TokensTakeConditionsThatBroadcast) {
           const at::Tensor exact = x.to(at::kDouble), c = condition.to(at::kDouble);
           const at::Tensor dy = Random(x.sizes(), at::kFloat);
           for (const bool centred : {true, false}) {
-            const at::Tensor normal = centred
-                                          ? at::layer_norm(exact, {width}, {}, {}, kEps)
-                                          : exact * at::rsqrt(exact.square().mean(-1, true) + kEps);
+            // Anew for each backward pass.
+            const auto scaled = [&] {
+              return (centred ? at::layer_norm(exact, {width}, {}, {}, kEps)
+                              : exact * at::rsqrt(exact.square().mean(-1, true) + kEps)) *
+                     (base + c);
+            };
             const fused::TokenModulation by{condition, condition, base, centred};
             const fused::TokenModulation other{condition, {}, base, centred};
             const auto ours = fused::NormTokens(x, {by, other}, kEps, at::kFloat);
             ASSERT_EQ(ours.size(), 2u) << width << " " << condition.sizes();
             EXPECT_TRUE(ours[0].equal(fused::NormTokens(x, {by}, kEps, at::kFloat)[0]));
-            const at::Tensor scaled = normal * (base + c);
-            ExpectNear("y", ours[0].to(at::kDouble), scaled + c, kFloatTolerance);
-            ExpectNear("y2", ours[1].to(at::kDouble), scaled, kFloatTolerance);
+            ExpectNear("y", ours[0].to(at::kDouble), scaled() + c, kFloatTolerance);
+            ExpectNear("y2", ours[1].to(at::kDouble), scaled(), kFloatTolerance);
             const auto check = [&](const at::Tensor& found, const at::Tensor& wanted) {
               ExpectNear("dx", GradientOf(found, x, dy).to(at::kDouble),
                          GradientOf(wanted, x, dy).to(at::kDouble), ToleranceOf(type) + 1e-5);
             };
-            check(ours[0] + ours[1] * 3, scaled + c + scaled * 3);
-            check(fused::NormTokens(x, {by}, kEps, at::kFloat)[0], scaled + c);
+            check(ours[0] + ours[1] * 3, scaled() * 4 + c);
+            check(fused::NormTokens(x, {by}, kEps, at::kFloat)[0], scaled() + c);
           }
         }
         const auto sum = fused::GateTokens(x, condition, y, type);

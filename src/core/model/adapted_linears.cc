@@ -45,7 +45,7 @@ struct Products {
 };
 
 // x [rows, in] in the type of products, outside autocast.
-Products Multiply(const at::Tensor& x, at::ArrayRef<Linear> linears) {
+Products MultiplyAll(const at::Tensor& x, at::ArrayRef<Linear> linears) {
   const Shape s = ShapeOf(linears);
   const at::ScalarType type = x.scalar_type();
   variable_list matrices;
@@ -79,7 +79,7 @@ struct AdaptedFunction : torch::autograd::Function<AdaptedFunction> {
   // `matrices`: each A, then each B. Weights and biases want no gradients.
   static variable_list forward(AutogradContext* context, const at::Tensor& x,
                                at::TensorList /*matrices*/, const Layers& layers) {
-    const Products made = Multiply(x, layers.linears);
+    const Products made = MultiplyAll(x, layers.linears);
     variable_list kept = {x, made.all, made.down};
     variable_list parts;
     for (size_t i = 0; i < layers.linears.size(); ++i) {
@@ -155,7 +155,7 @@ std::vector<at::Tensor> ApplyAdapted(const at::Tensor& x, at::ArrayRef<Linear> l
                        }));
   std::vector<at::Tensor> parts =
       trains ? AdaptedFunction::apply(rows, at::TensorList(matrices), Layers{linears.vec()})
-             : Multiply(rows, linears).y.unbind(0);
+             : MultiplyAll(rows, linears).y.unbind(0);
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = linears[0].weight.size(0);
   for (at::Tensor& part : parts) part = part.view(sizes);

@@ -22,7 +22,7 @@ using Results = std::vector<at::Tensor>;
 constexpr double kShortBound = 1.0 / (1 << 6);
 constexpr double kExactBound = 1.0 / (1 << 16);
 
-Results Whole(std::optional<at::Tensor> result) {
+Results AsResults(std::optional<at::Tensor> result) {
   return result ? Results{*std::move(result)} : Results();
 }
 
@@ -75,11 +75,11 @@ Results GateBy(const Fusion& fusion, const TensorAt& at) {
   if (y.sizes() != x.sizes()) std::swap(gate, y);
   if (x.is_cpu()) {
     const at::Tensor of_samples = OfSamples(gate, x);
-    return of_samples.defined() ? Whole(fused::AddGatedOnCpu(x, of_samples, y)) : Results();
+    return of_samples.defined() ? AsResults(fused::AddGatedOnCpu(x, of_samples, y)) : Results();
   }
   const at::ScalarType type =
       at::promote_types(x.scalar_type(), at::promote_types(gate.scalar_type(), y.scalar_type()));
-  return Whole(fused::GateTokens(x, gate, y, fusion.exact ? at::kFloat : type));
+  return AsResults(fused::GateTokens(x, gate, y, fusion.exact ? at::kFloat : type));
 }
 
 // cat([x, gelu(a)]): the GELU writes its part.
@@ -164,7 +164,7 @@ Results HeadsBy(const Fusion& fusion, const TensorAt& at) {
   auto joined = fused::JoinHeads(parts, OperandType(parts[0].x));
   if (joined && rows) *joined = joined->squeeze(2);
   if (joined && fusion.transposed) *joined = joined->transpose(1, 2);
-  return Whole(std::move(joined));
+  return AsResults(std::move(joined));
 }
 
 }  // namespace

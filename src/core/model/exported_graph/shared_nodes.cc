@@ -10,11 +10,11 @@
 namespace oxbow::model::exported {
 namespace {
 
-void Rename(const std::map<Slot, Slot>& names, Value& value) {
+void RenameSlots(const std::map<Slot, Slot>& names, Value& value) {
   if (auto* ref = std::get_if<SlotRef>(&value.is)) {
     if (const auto found = names.find(ref->slot); found != names.end()) ref->slot = found->second;
   } else if (auto* list = std::get_if<Value::List>(&value.is)) {
-    for (Value& element : *list) Rename(names, element);
+    for (Value& element : *list) RenameSlots(names, element);
   }
 }
 
@@ -44,7 +44,7 @@ Graph ShareActivations(Graph graph) {
   std::vector<bool> gone(graph.nodes.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     GraphNode& node = graph.nodes[i];
-    for (auto& [name, value] : node.arguments) Rename(names, value);
+    for (auto& [name, value] : node.arguments) RenameSlots(names, value);
     if (node.op != "aten::silu") continue;
     const auto [first, fresh] =
         made.emplace(std::pair(SlotOf(node, "self"), node.autocast), node.outputs[0]);
