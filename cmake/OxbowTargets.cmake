@@ -10,7 +10,7 @@
 # oxbow_binary(name SOURCES ... DEPS ... [TORCH])
 #   An executable in build/<preset>/bin.
 # APART: sources that are always compiled alone (OXBOW_UNITY): of a test, those whose anonymous namespaces have a name of
-#   another one's; of a library, a table of models in whose place a test has its own.
+#   another one's; of a library, what only some of its programs need, or what hides functions of the C library.
 
 function(_oxbow_apart target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "core/model/exported_graph/exported_architecture.h"
 
 namespace oxbow::model {
 
@@ -101,23 +101,9 @@ absl::Status CheckDimensions(const LatentGeometry& geometry,
                                                  "; dimensions: ", latent_shape.size()));
 }
 
-std::vector<std::string> LoraTargetsOf(const Architecture& architecture) {
-  for (const ArchitectureRow& row : ArchitectureTable()) {
-    if (row.class_name == architecture.class_name()) return row.lora_targets;
-  }
-  return {};
-}
-
 absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(
     const ArchitectureSource& source) {
-  std::vector<std::string> known;
-  for (const ArchitectureRow& row : ArchitectureTable()) {
-    if (row.class_name == source.class_name || row.class_name == kAnyClass) return row.read(source);
-    known.push_back(row.class_name);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("unknown transformer architecture (",
-                                                 absl::StrJoin(known, ", "),
-                                                 " is supported): ", source.class_name));
+  return exported::ReadExportedArchitecture(source);
 }
 
 }  // namespace oxbow::model

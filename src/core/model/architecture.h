@@ -3,8 +3,8 @@
 // and the network itself.
 //
 // Code that loads, samples, trains, checks or estimates asks an Architecture and names none. A new
-// one is a class of its own file pair and a row of architecture_table.cc. The header names no torch
-// header, so that code which only asks does not need torch either; the table links it.
+// one is an exported graph (tools/export_model). The header names no torch header, so that code
+// which only asks does not need torch either.
 #pragma once
 
 #include <cstdint>
@@ -134,25 +134,11 @@ struct ArchitectureSource {
   std::string graph_json;  // Its exported graph; empty without one.
 };
 
-// The row of a class that has no row of its own.
-inline constexpr char kAnyClass[] = "";
-
-struct ArchitectureRow {
-  std::string class_name;
-  // kInvalidArgument for a config or graph that is not this architecture's.
-  absl::StatusOr<std::shared_ptr<const Architecture>> (*read)(const ArchitectureSource& source);
-  // Endings of the names of the layers that people give an adapter; empty: a run must name them.
-  std::vector<std::string> lora_targets = {};
-};
-
-// One row per architecture. architecture_table.cc defines nothing else, so that a binary which
-// defines its own table, as a test of a further architecture does, takes that one.
-const std::vector<ArchitectureRow>& ArchitectureTable();
-
-// The customary layers of adapters of a class; empty where none are known.
+// Endings of the names of the layers that people give an adapter (architecture_table.cc); empty
+// where none are known: a run must name them.
 std::vector<std::string> LoraTargetsOf(const Architecture& architecture);
 
-// kInvalidArgument for a class without a row, and for what the row's reader refuses.
+// kInvalidArgument for a config or graph that is not that transformer's.
 absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(
     const ArchitectureSource& source);
 
