@@ -86,8 +86,8 @@ TEST_P(DecoderGoldenTest, ARowHasItsOwnBitsAndAPictureIsOneFrame) {
 // beside the video does not grow with its length. A state that is missing or of another size is
 // refused by its name.
 TEST_P(DecoderGoldenTest, FrameByFrameALaterFrameChangesNoEarlierOne) {
-  const at::Tensor latents = Latents(cases_ - 1);
-  if (!json::parse(graph_).contains("next") || latents.dim() == 4) return;
+  const at::Tensor latents = golden_.Latents(golden_.cases - 1);
+  if (!json::parse(golden_.graph).contains("next") || latents.dim() == 4) return;
   ASSERT_GE(latents.size(2), 3);
   const at::Tensor all = decoder_->Decode(latents);
   for (const int64_t frames : {1, 2, 3}) {

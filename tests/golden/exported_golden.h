@@ -120,11 +120,11 @@ class ExportedGolden : public ::testing::TestWithParam<std::string> {
   }
 
   // All weights but buffers, as leaves.
-  std::pair<ParameterSet, NamedTensors> Trainable() const {
+  std::pair<std::unique_ptr<ParameterSet>, NamedTensors> Trainable() const {
     NamedTensors trained = weights_, all = weights_;
     for (const std::string& name : architecture_->buffers()) trained.erase(name);
-    ParameterSet set(trained, /*trainable=*/true);
-    for (const auto& [name, view] : set.tensors()) all[name] = view;
+    auto set = std::make_unique<ParameterSet>(trained, /*trainable=*/true);
+    for (const auto& [name, view] : set->tensors()) all[name] = view;
     return {std::move(set), std::move(all)};
   }
 

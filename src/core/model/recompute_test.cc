@@ -105,14 +105,15 @@ TEST_P(RecomputeTest, ShorterProductsAreCloseAndTrainedWeightsStayFloat32) {
 std::unique_ptr<Policy> GuidedOf(bool apart, bool inputs_on_host) {
   at::manual_seed(3);
   Policy::Options options{
-      .architecture = MakeSd3Architecture(kParams),
+      .architecture = SmallSd3(/*blocks=*/3, /*dual=*/1),
       .trained = Trained::kLora,
       .guidance = 3,
       .negative = {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}},
       .checkpoint_activations = true,
       .inputs_on_host = inputs_on_host,
       .guided_apart = apart};
-  for (const auto& [name, shape] : Sd3Shapes(kParams)) options.base[name] = at::randn(shape) * 0.3;
+  for (const auto& [name, shape] : options.architecture->shapes())
+    options.base[name] = at::randn(shape) * 0.3;
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
   auto policy = *Policy::Create(std::move(options));
   at::Tensor(policy->parameters().flat()).add_(at::randn({policy->parameters().numel()}) * 0.2);

@@ -160,7 +160,9 @@ void ExpectEqual(const std::map<std::string, at::Tensor>& a,
 // What comes over the bus is what the update has made.
 void ExpectNarrowIsRight(model::ParameterSet& weights) {
   const at::Tensor narrow = weights.narrow();
-  if (narrow.defined()) EXPECT_TRUE(at::equal(narrow, weights.flat().to(at::kBFloat16)));
+  if (narrow.defined()) {
+    EXPECT_TRUE(at::equal(narrow, weights.flat().to(at::kBFloat16)));
+  }
 }
 
 class FailedStepTest : public ::testing::TestWithParam<Path> {};
@@ -173,7 +175,9 @@ TEST_P(FailedStepTest, LeavesEverythingAsItWas) {
     FailingRanks ranks(world);
     const std::unique_ptr<model::Policy> policy = PolicyOf(path);
     Trainer trainer(OptionsOf(path), *policy, ranks);
-    if (path.shares) ASSERT_TRUE(trainer.ShareHostMemory().ok());
+    if (path.shares) {
+      ASSERT_TRUE(trainer.ShareHostMemory().ok());
+    }
     ASSERT_TRUE(trainer.Step(LearnerStep(0), Rollout(path, 0, 0)).ok());
     ExpectNarrowIsRight(policy->parameters());
     const auto before = StateOf(trainer, *policy, path.ema);

@@ -94,15 +94,30 @@ class RunningDecoder final : public ExportedDecoder {
     const bool picture = video_ && latents.dim() == 4;
     const at::Tensor all = picture ? latents.unsqueeze(kFrameDimension) : latents;
     OXBOW_CHECK(all.dim() == (video_ ? 5 : 4) && all.size(0) > 0) << "latents " << latents.sizes();
+    at::Tensor joined;
     const auto decode = [&](int64_t row, int64_t count) {
-      std::vector<at::Tensor> pieces;
+      int64_t done = 0;
       DecodeRows(all.narrow(0, row, count), [&](const at::Tensor& pixels) {
-        pieces.push_back(change(pixels).to(latents.device()));
+        const at::Tensor piece = change(pixels);
+        if (!joined.defined()) joined = Room(piece, all, time);
+        const at::Tensor rows = joined.narrow(0, row, count);
+        (video_ ? rows.narrow(time, done, piece.size(time)) : rows).copy_(piece);
+        done += video_ ? piece.size(time) : 0;
       });
-      return pieces.size() == 1 ? pieces[0] : at::cat(pieces, time);
+      return at::empty({count, 0});
     };
-    const at::Tensor joined = InPortions(all.size(0), rows_max_, "the image decoder", decode);
+    InPortions(all.size(0), rows_max_, "the image decoder", decode);
     return picture ? joined.squeeze(time) : joined;
+  }
+
+  // For the pixels of all rows, of which `piece` has some rows' first.
+  at::Tensor Room(const at::Tensor& piece, const at::Tensor& latents, int64_t time) const {
+    std::vector<int64_t> shape = piece.sizes().vec();
+    shape[0] = latents.size(0);
+    if (video_) {
+      shape[static_cast<size_t>(time)] = 1 + (latents.size(kFrameDimension) - 1) * facts_.time;
+    }
+    return at::empty(shape, piece.options().device(latents.device()));
   }
 
   void DecodeRows(const at::Tensor& latents, const Take& take) const {
