@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported graph of a network that is no velocity: beside its config.json, or among those that
-// come with oxbow.
+// The exported graph of a network: beside its config.json, or among those that come with oxbow.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,8 @@ struct NetworkGraph {
 
 // A directory's own graph must fit; among the shipped ones the config chooses. No config: that of
 // all defaults. kFailedPrecondition where there is none for the config, with the command that makes
-// one; kDataLoss for a damaged file.
-absl::StatusOr<NetworkGraph> FindNetworkGraph(const DiffusersComponent& network);
+// one; kDataLoss for a damaged file. `velocity`: of a transformer.
+absl::StatusOr<NetworkGraph> FindNetworkGraph(const DiffusersComponent& network,
+                                              bool velocity = false);
 
 }  // namespace oxbow::io

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "core/model/architecture.h"
 #include "io/prompts/text_parts.h"
 #include "io/prompts/text_sides.h"
 
@@ -94,13 +93,9 @@ std::vector<EncoderUse> UsesOf(const Sd3Sides& sides) {
 
 // The width of token features that the transformer takes.
 absl::StatusOr<int64_t> PromptWidth(const DiffusersComponent& transformer) {
-  const auto architecture =
-      model::ReadArchitecture({transformer.class_name, transformer.config_json});
-  if (!architecture.ok()) {
-    return DataError(architecture.status(), (transformer.directory / "config.json").string());
-  }
-  for (const model::ConditioningPart& part : (*architecture)->conditioning()) {
-    if (part.name == model::kPromptTokens) return part.shape.back();
+  OXBOW_ASSIGN_OR_RETURN(const NetworkGraph network, FindNetworkGraph(transformer, /*velocity=*/true));
+  for (const model::exported::GraphInput& input : network.graph.inputs) {
+    if (input.name == model::kPromptTokens) return input.shape.back().size;
   }
   return absl::FailedPreconditionError("the transformer takes no tokens of a prompt: " +
                                        transformer.class_name);

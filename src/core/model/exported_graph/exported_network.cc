@@ -65,9 +65,12 @@ absl::StatusOr<std::vector<at::Tensor>> InOrder(const Graph& graph, const NamedT
 }  // namespace
 
 absl::StatusOr<Graph> ParseNetwork(const std::string& graph_json, const std::string& class_name,
-                                   const std::string& config_json) {
+                                   const std::string& config_json, bool velocity) {
   OXBOW_ASSIGN_OR_RETURN(Graph graph, ParseGraph(graph_json));
-  if (graph.velocity) return absl::InvalidArgumentError("latent: a transformer's graph");
+  if (graph.velocity != velocity) {
+    return absl::InvalidArgumentError(velocity ? "latent: missing: not a transformer's graph"
+                                               : "latent: a transformer's graph");
+  }
   if (graph.class_name != class_name) {
     return absl::InvalidArgumentError(
         absl::StrCat("class: ", graph.class_name, " instead of ", class_name));

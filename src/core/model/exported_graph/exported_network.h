@@ -16,10 +16,11 @@
 
 namespace oxbow::model::exported {
 
-// Whether a graph's file is of this class and config. An empty config is that of all defaults.
+// Whether a graph's file is of this class and config, and of a transformer where `velocity` says so.
+// An empty config is that of all defaults.
 // kInvalidArgument says what is wrong.
 absl::StatusOr<Graph> ParseNetwork(const std::string& graph_json, const std::string& class_name,
-                                   const std::string& config_json);
+                                   const std::string& config_json, bool velocity = false);
 
 struct NetworkOptions {
   at::Device device = at::kCPU;
