@@ -19,7 +19,9 @@ inline model::ArchitectureSource GraphSource(const std::string& file) {
   const auto json = io::ReadGraphFile(std::filesystem::path(OXBOW_SOURCE_DIR) / file);
   OXBOW_CHECK(json.ok()) << json.status().ToString();
   const auto graph = nlohmann::json::parse(*json);
-  return {.class_name = graph["class"], .config_json = graph["config"].dump(), .graph_json = *json};
+  nlohmann::json config = graph["config"];
+  config["_class_name"] = graph["class"];
+  return {.class_name = graph["class"], .config_json = config.dump(), .graph_json = *json};
 }
 
 inline std::shared_ptr<const model::Architecture> GraphArchitecture(const std::string& file) {

@@ -537,9 +537,9 @@ TEST(EncodedPromptsTest, PartsThatDoNotFitEachOtherAreRefused) {
   refused("text_encoder/config.json", "\"hidden_act\": \"quick_gelu\"", "\"hidden_act\": \"silu\"",
           "silu");
   refused("transformer/config.json", "\"joint_attention_dim\": 36", "\"joint_attention_dim\": 40",
-          "36 != 40");
+          "joint_attention_dim is 40, and the graph is for 36");
   refused("transformer/config.json", "\"joint_attention_dim\": 36", "\"joint_attention_dim\": 20",
-          "28 > 20");
+          "joint_attention_dim is 20, and the graph is for 36");
   refused("tokenizer/vocab.json", "{", R"({"a word of another": 9999, )", "embeds ");
 }
 

@@ -106,7 +106,10 @@ class Ledger {
 class Held {
  public:
   // Memory that no node made, of which they may make views.
-  void Ignore(const at::Tensor& given) { ignored_.insert(given.storage().unsafeGetStorageImpl()); }
+  void Ignore(const at::Tensor& given) {
+    const c10::Storage& storage = given.storage();
+    ignored_.emplace(storage.unsafeGetStorageImpl(), storage.getWeakStorageImpl());
+  }
   // Memory that counts although no node made it.
   void Hold(const at::Tensor& given) { Add(given.storage()); }
 
@@ -126,8 +129,9 @@ class Held {
   uint64_t peak() const { return peak_; }
 
  private:
+  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;  // No other gets its address.
   struct Memory {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // Keeps the address from being used again.
+    Weak storage;
     uint64_t bytes;
   };
 
@@ -136,7 +140,7 @@ class Held {
                           Memory{storage.getWeakStorageImpl(), storage.nbytes()});
   }
 
-  std::set<const c10::StorageImpl*> ignored_;
+  std::map<const c10::StorageImpl*, Weak> ignored_;
   std::map<const c10::StorageImpl*, Memory> storages_;
   uint64_t peak_ = 0;
 };

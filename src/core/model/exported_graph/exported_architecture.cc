@@ -137,13 +137,14 @@ class ExportedArchitecture final : public Architecture {
     const uint64_t values =
         kept->outside +
         (execution.checkpoint_activations ? between + kept->largest_block : kept->blocks);
-    const bool shorter = execution.compute != at::kFloat && adapted.empty();
+    const bool shorter = execution.compute != at::kFloat && adapted.empty() && !size.on_cpu;
     return loss + (shorter ? values / 8 * 7 : values);
   }
 
-  // Counted in float32.
-  uint64_t SamplingBytes(const Execution& /*execution*/, const ForwardSize& size) const override {
-    return PeakBytes(program_, SizesOf(size)).value_or(0);
+  // Counted in float32. In bfloat16 products and what they read take half.
+  uint64_t SamplingBytes(const Execution& execution, const ForwardSize& size) const override {
+    const uint64_t values = PeakBytes(program_, SizesOf(size)).value_or(0);
+    return execution.compute == at::kFloat || size.on_cpu ? values : values / 4 * 3;
   }
 
   absl::StatusOr<std::unique_ptr<VelocityModel>> Make(const NamedTensors& weights,

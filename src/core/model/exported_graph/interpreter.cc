@@ -138,8 +138,7 @@ std::vector<SegmentWeights> Interpreter::WeightsOfSections(const NamedTensors& w
 }
 
 void Interpreter::FindCompanions() {
-  const bool exact = execution_.compute == at::kFloat;
-  if (!device_.is_cuda() && !(device_.is_cpu() && exact)) return;
+  if (!device_.is_cuda()) return;
   for (const Section& section : program_->sections) {
     std::map<Slot, std::vector<size_t>> firsts;  // By input.
     for (size_t i = section.first; i < section.end; ++i) {
@@ -150,7 +149,7 @@ void Interpreter::FindCompanions() {
       const auto first = std::ranges::find_if(open, [&](size_t other) {
         const Linear &a = linears_.at(other).linear, &b = found->second.linear;
         return program_->graph.nodes[other].autocast == program_->graph.nodes[i].autocast &&
-               (device_.is_cuda() ? AreAlike(a, b) : GoTogether({a, b}));
+               AreAlike(a, b);
       });
       if (first == open.end()) {
         open.push_back(i);

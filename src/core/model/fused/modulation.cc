@@ -102,12 +102,13 @@ at::Tensor Gated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& 
 struct GateFunction : torch::autograd::Function<GateFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gate,
                             const at::Tensor& y) {
-    context->save_for_backward({gate, y});
+    context->save_for_backward({gate, gate.requires_grad() ? y : at::Tensor()});
     return Gated(x, gate, y);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &gate = saved[0], &y = saved[1];
+    if (!y.defined()) return {gradients[0], {}, gradients[0] * gate.unsqueeze(1)};
     const at::Tensor dsum = gradients[0].contiguous();
     at::Tensor dy = at::empty_like(y), dgate = at::empty(gate.sizes(), gate.options());
     ForSamples(y, [&](int64_t b) {
