@@ -21,13 +21,12 @@ int64_t NetworkGraph::Size(const char* key) const {
   return size.get<int64_t>();
 }
 
-absl::StatusOr<NetworkGraph> FindNetworkGraph(const DiffusersComponent& network,
-                                              bool velocity) {
+absl::StatusOr<NetworkGraph> FindNetworkGraph(const DiffusersComponent& network, bool velocity) {
   namespace fs = std::filesystem;
   const auto read = [&](const fs::path& path) -> absl::StatusOr<NetworkGraph> {
     OXBOW_ASSIGN_OR_RETURN(std::string json, ReadGraphFile(path));
-    auto graph = model::exported::ParseNetwork(json, network.class_name, network.config_json,
-                                               velocity);
+    auto graph =
+        model::exported::ParseNetwork(json, network.class_name, network.config_json, velocity);
     if (!graph.ok()) return DataError(graph.status(), path);
     return NetworkGraph{*std::move(graph), std::move(json)};
   };

@@ -32,7 +32,6 @@ using ::testing::SizeIs;
 const std::string kGoldens = OXBOW_SOURCE_DIR "/tests/golden/text/";
 const std::string kDecoders = OXBOW_SOURCE_DIR "/tests/golden/decoders/";
 
-
 struct Pipeline {
   std::string name;         // Its golden files have it.
   const char* autoencoder;  // Its config.json, or a golden decoder that has it and a graph.
@@ -172,11 +171,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Pipeline{"qwen_image", "qwen_image_decoder_tiny", 256, {"sampling.guidance=4"}},
         Pipeline{"z_image", "kl_decoder_flux", 64, {"sampling.guidance=3"}},
-                      Pipeline{"flux2_klein", "flux2_decoder_tiny", 80},
-                      Pipeline{"hunyuan_video",
-                               "hunyuan_decoder_tiny",
-                               128,
-                               {"sampling.frames=21", "sampling.embedded_guidance=5"}}),
+        Pipeline{"flux2_klein", "flux2_decoder_tiny", 80},
+        Pipeline{"hunyuan_video",
+                 "hunyuan_decoder_tiny",
+                 128,
+                 {"sampling.frames=21", "sampling.embedded_guidance=5"}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

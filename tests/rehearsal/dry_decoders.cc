@@ -14,7 +14,6 @@ namespace {
 
 using Decoder = std::shared_ptr<const model::DecoderArchitecture>;
 
-
 Decoder Read(const std::string& config, const std::string& graph = "") {
   auto decoder = model::ReadDecoder(config, graph);
   OXBOW_CHECK(decoder.ok()) << decoder.status().ToString();

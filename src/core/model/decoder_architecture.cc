@@ -23,9 +23,8 @@ absl::StatusOr<std::string> DecoderClassOf(const std::string& config_json) {
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadDecoder(
     const std::string& config_json, const std::string& graph_json) {
   OXBOW_ASSIGN_OR_RETURN(std::string class_name, DecoderClassOf(config_json));
-  return exported::ReadExportedDecoder({.class_name = std::move(class_name),
-                                        .config_json = config_json,
-                                        .graph_json = graph_json});
+  return exported::ReadExportedDecoder(
+      {.class_name = std::move(class_name), .config_json = config_json, .graph_json = graph_json});
 }
 
 }  // namespace oxbow::model

@@ -31,7 +31,7 @@ std::string MachineId() {
 
 // What the kernel calls an open file: another file of the same number is not taken for it.
 std::string IdentityOf(int file) {
-  struct stat facts{};
+  struct stat facts {};
   if (fstat(file, &facts) != 0) return "";
   return absl::StrCat(facts.st_dev, ":", facts.st_ino, ":", facts.st_size);
 }

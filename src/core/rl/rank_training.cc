@@ -15,7 +15,7 @@
 namespace oxbow::rl {
 namespace {
 
-constexpr double RowOutcome::* kOutcomeNumbers[] = {
+constexpr double RowOutcome::*kOutcomeNumbers[] = {
     &RowOutcome::log_ratio,    &RowOutcome::policy_loss, &RowOutcome::kl,
     &RowOutcome::kl_precedent, &RowOutcome::old_kl,      &RowOutcome::centre_error,
     &RowOutcome::anchor};

@@ -93,7 +93,8 @@ std::vector<EncoderUse> UsesOf(const Sd3Sides& sides) {
 
 // The width of token features that the transformer takes.
 absl::StatusOr<int64_t> PromptWidth(const DiffusersComponent& transformer) {
-  OXBOW_ASSIGN_OR_RETURN(const NetworkGraph network, FindNetworkGraph(transformer, /*velocity=*/true));
+  OXBOW_ASSIGN_OR_RETURN(const NetworkGraph network,
+                         FindNetworkGraph(transformer, /*velocity=*/true));
   for (const model::exported::GraphInput& input : network.graph.inputs) {
     if (input.name == model::kPromptTokens) return input.shape.back().size;
   }

@@ -16,9 +16,8 @@
 
 namespace oxbow::model::exported {
 
-// Whether a graph's file is of this class and config, and of a transformer where `velocity` says so.
-// An empty config is that of all defaults.
-// kInvalidArgument says what is wrong.
+// Whether a graph's file is of this class and config, and of a transformer where `velocity` says
+// so. An empty config is that of all defaults. kInvalidArgument says what is wrong.
 absl::StatusOr<Graph> ParseNetwork(const std::string& graph_json, const std::string& class_name,
                                    const std::string& config_json, bool velocity = false);
 

@@ -103,7 +103,10 @@ TEST(FusionsTest, WhatIsNotQuiteOneStays) {
          for (const size_t i : {4, 8}) graph.nodes[i].arguments.push_back({"alpha", {int64_t{2}}});
        },
        0},
-      {"a block ends inside", [](Graph& graph) { graph.blocks = {{"block", 0, 4}}; }},
+      {"a block ends inside",
+       [](Graph& graph) {
+         graph.blocks = {{"block", 0, 4}};
+       }},
       {"a value is written in place", [](Graph& graph) { graph.nodes[2].op = "aten::silu_"; }},
   };
   for (const Other& other : cases) {
