@@ -573,7 +573,7 @@ def small_pipeline(root, seed, pipeline_class, keeps_transformer=False):
 
 
 def read_prompts(pipe, texts, tokens):
-    """What encode_prompt says, as the transformer's wrapper in tools/export_model takes it."""
+    """The result of encode_prompt, as the transformer's wrapper in tools/export_model takes it."""
     from pipelines import filled
     kind = type(pipe).__name__
     with torch.no_grad():

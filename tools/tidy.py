@@ -71,7 +71,7 @@ def line_errors(path, lines):
             continue
         if TODO.search(line):
             yield number, "unfinished work belongs in an issue"
-        if WORDS.search(line):
+        if WORDS.search(line.replace("<|im_start|>assistant", "")):  # A word of chat templates.
             yield number, "say what the code does, not who wrote it or when"
 
 

@@ -23,7 +23,7 @@ struct MemoryParts {
   bool recompute = false;          // Training keeps each block's input and recomputes the rest.
   bool int8 = false;               // The frozen weights of a LoRA; core/model/int8_weights.h.
   bool guided_apart = false;       // A LoRA's two halves of guidance train one after the other.
-  bool offload_inputs = false;     // Of recompute: the blocks' inputs are in pinned host memory.
+  bool offload_inputs = false;     // With recompute: the blocks' inputs are in pinned host memory.
   bool shard_gradients = false;    // A rank keeps the sum of gradients of its own piece only.
   bool offload_optimizer = false;  // AdamW's moments are in pinned host memory.
   bool offload_average = false;    // So is the running average.

@@ -16,7 +16,7 @@
 
 namespace oxbow::io {
 
-// Of tokenizer.json, else of vocab.json and merges.txt, which have no word_end. kNotFound,
+// Reads tokenizer.json, else vocab.json and merges.txt, which have no word_end. kNotFound,
 // kDataLoss or kInvalidArgument (another kind of tokenizer), naming the file.
 absl::StatusOr<BpeJson> ReadBpe(const std::filesystem::path& directory);
 

@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 constexpr char kWeights[] = "diffusion_pytorch_model.safetensors";
 
 // Latents of one channel as the digits' transformer has them, images of three at twice the side.
-constexpr char kAutoencoder[] = "kl_decoder_plain";  // Of tests/golden/decoders.
+constexpr char kAutoencoder[] = "kl_decoder_plain";  // In tests/golden/decoders.
 
 class LoadedModelTest : public ::testing::Test {
  protected:

@@ -63,7 +63,7 @@ bool IsPinned(const void* address) { return Pinned().Has(address); }
 
 }  // namespace oxbow::rehearsal
 
-// Of the CUDA runtime: memory that a process has from elsewhere (core/parallel/node_memory.cc).
+// The CUDA runtime's part for memory from elsewhere (core/parallel/node_memory.cc).
 extern "C" {
 __attribute__((visibility("default"))) int cudaHostRegister(void* address, size_t bytes,
                                                             unsigned /*flags*/) {

@@ -50,7 +50,7 @@ def traced(wrapper, transformer):
 
 
 def part_of_file(part, config, transformer):
-    """What differs between the graphs of one file."""
+    """The parts that differ between the graphs of one file."""
     outputs = [{"name": name, "slot": value.slot} for name, value in part.outputs.items()]
     return {
         "inputs": [input_entry(part.wrapper, config, name, value.slot) for name, value in part.inputs.items()],

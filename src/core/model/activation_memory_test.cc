@@ -40,7 +40,7 @@ Measured Measure(const std::shared_ptr<const Architecture>& network, const Execu
   }
   const at::Tensor x = at::randn(shape), sigma = at::rand({size.rows});
   const auto loss = [&] { return policy->current().Velocity(x, sigma, prompts).square().sum(); };
-  loss().backward();  // What is kept between runs: folded values, gradients.
+  loss().backward();  // Folded values and gradients are kept between runs.
   const int64_t before = CountingAllocator::Get().alive();
   CountingAllocator::Get().Reset();
   const at::Tensor again = loss();

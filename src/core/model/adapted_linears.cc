@@ -103,7 +103,7 @@ struct AdaptedFunction : torch::autograd::Function<AdaptedFunction> {
     const Matrices of(saved[1], s);
     at::Tensor dx;
     at::Tensor ddown = at::empty_like(down);
-    at::Tensor slopes = at::empty_like(saved[1]);  // Of the matrices.
+    at::Tensor slopes = at::empty_like(saved[1]);  // The matrices have them.
     Matrices d(slopes, s);
     for (int64_t i = 0; i < s.n; ++i) {
       const at::Tensor& dy = gradients[static_cast<size_t>(i)];

@@ -30,7 +30,7 @@ struct HostInputs::Streams {
   const at::Device device;
   c10::impl::VirtualGuardImpl guard;
   c10::Stream copies;
-  c10::Event made;  // What is copied, or the memory that it is copied to.
+  c10::Event made;  // The source of a copy, or the memory that it goes to.
   c10::Event left;  // The last copy to the host.
 };
 

@@ -20,7 +20,7 @@ class HostInputs : public std::enable_shared_from_this<HostInputs> {
   HostInputs(const HostInputs&) = delete;
   HostInputs& operator=(const HostInputs&) = delete;
 
-  // Of one block in a pass. They outlive HostInputs itself.
+  // The inputs of one block in a pass. They outlive HostInputs itself.
   class Kept {
    public:
     explicit Kept(std::shared_ptr<HostInputs> owner);
@@ -43,7 +43,7 @@ class HostInputs : public std::enable_shared_from_this<HostInputs> {
   // Sends the inputs of the pass's next block to the host. Whoever has them may let them go.
   std::shared_ptr<Kept> Keep(std::vector<at::Tensor> inputs);
 
-  // What passes of this thread use while it lives.
+  // Passes of this thread use these inputs while it lives.
   class Scope {
    public:
     explicit Scope(const std::shared_ptr<HostInputs>& inputs);

@@ -22,7 +22,7 @@ namespace oxbow::model {
 // weights to that type anyway: half as many bytes cross the bus.
 struct NarrowCopy {
   at::Tensor values;                // bfloat16 [N]
-  std::optional<uint32_t> version;  // Of the flat tensor that it is a copy of; none: of nothing.
+  std::optional<uint32_t> version;  // The flat tensor's when it was copied; none: it never was.
 };
 
 // A network is bound to leaves: tensors of the device whose memory comes and goes.
@@ -86,7 +86,7 @@ class OffloadedWeights {
   struct Run {
     at::Tensor source;  // Bytes [n], of the version counter of the first leaf's source.
     int64_t begin = 0;  // In the place's memory.
-    const NarrowCopy* narrow = nullptr;  // Of a leaf in it; null: of none.
+    const NarrowCopy* narrow = nullptr;  // A copy that has the leaf; null: none.
     int64_t element = 0;                 // Where the run begins in the flat tensor.
   };
   struct PlacedLeaf {

@@ -25,7 +25,7 @@ Shapes ShapesOf(const NamedTensors& tensors);
 // Processes that have a set in one piece of host memory: all read it whole, and each writes its
 // part of the flat tensor.
 struct MemoryShare {
-  int place = 0;  // Of this process among them.
+  int place = 0;  // That of this process.
   int count = 1;  // 1: the memory is its own.
 };
 
@@ -102,7 +102,7 @@ class ParameterSet {
   at::Device device_;
   OffloadedWeights* offloaded_ = nullptr;
   std::unique_ptr<NarrowCopy> narrow_;  // Null: every tensor is read as it is.
-  bool narrow_is_of_other_ = false;     // Of the values that were exchanged.
+  bool narrow_is_of_other_ = false;     // It has the values that were exchanged.
   MemoryShare share_;
 };
 

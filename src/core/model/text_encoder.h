@@ -14,7 +14,7 @@
 
 namespace oxbow::model {
 
-// What a text encoder is told of B texts.
+// B texts as a text encoder takes them.
 struct TokenIds {
   at::Tensor ids;   // [B, S] int64
   at::Tensor mask;  // [B, S]: true where tokens attend to one. Undefined: to all, padding included.

@@ -24,12 +24,12 @@ namespace {
 
 constexpr size_t kIdBytesMax = 4096;
 
-// Of this boot of the machine: a machine name may be that of several containers.
+// Names this boot of the machine: a machine name may be that of several containers.
 std::string MachineId() {
   return ReadFile("/proc/sys/kernel/random/boot_id", kIdBytesMax).value_or("");
 }
 
-// What the kernel calls an open file: another file of the same number is not taken for it.
+// The name that the kernel gives an open file: another file of the same number is not taken for it.
 std::string IdentityOf(int file) {
   struct stat facts {};
   if (fstat(file, &facts) != 0) return "";

@@ -25,7 +25,7 @@ class NodeMemory {
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  int place() const { return place_; }  // Of this rank among those of the machine.
+  int place() const { return place_; }  // This rank's among those of the machine.
   int count() const { return count_; }  // 1: it is this rank's own.
 
   // Takes all pages of the first `bytes`, which a GPU then reads without a copy in between. Without

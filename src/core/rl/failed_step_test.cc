@@ -157,7 +157,7 @@ void ExpectEqual(const std::map<std::string, at::Tensor>& a,
   }
 }
 
-// What comes over the bus is what the update has made.
+// The copy that goes over the bus has the update's values.
 void ExpectNarrowIsRight(model::ParameterSet& weights) {
   const at::Tensor narrow = weights.narrow();
   if (narrow.defined()) {

@@ -25,12 +25,12 @@ struct Reading {
   bool begins = false;  // The text begins with the tokenizer's bos_token.
   const char* before;   // In front of a prompt and behind it, as the chat template has it.
   const char* behind;
-  const char* taken_out;                    // Of a prompt; "": nothing.
+  const char* taken_out;                    // Removed from a prompt; "": nothing.
   std::vector<const char*> template_marks;  // In the chat template; none: the pipeline uses none.
   int64_t dropped;                          // Tokens in front that the transformer never sees.
   bool masked;        // It takes the text's tokens, 0 behind them, and a mask.
   const char* width;  // The key of its config.
-  int64_t layers;     // Of the language model side by side in a token.
+  int64_t layers;     // So many of the language model, side by side in a token.
 };
 
 const Reading kReadings[] = {

@@ -86,7 +86,7 @@ TEST_P(LanguageModelSideTest, PromptsAreReadAsDiffusersHasThem) {
       kOff);
 }
 
-// What is stored in 16 bits is computed in them, and so is what a run says is.
+// Weights that are stored in 16 bits are computed in them, and so are those that a run says are.
 TEST_P(LanguageModelSideTest, ShortTypesComeClose) {
   const ReadGolden golden(GetParam());
   for (const auto& [stored, asked] :

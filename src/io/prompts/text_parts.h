@@ -59,7 +59,7 @@ at::Tensor IdsOf(const Tokenizer& tokenizer, const std::vector<std::string>& tex
 // in the text may come before it.
 at::Tensor MaskOf(const at::Tensor& ids, const T5Tokenizer& tokenizer);
 
-// What of an encoder's outputs goes where in an EncodedText.
+// An encoder, and where its outputs go in an EncodedText.
 struct EncoderUse {
   EncoderFiles encoder;
   std::map<std::string, std::string> outputs;  // By the graph's name.
@@ -84,7 +84,7 @@ class LoadedOnDemand : public TextEncoders {
  private:
   // One for each encoder.
   virtual std::vector<model::TokenIds> Ids(const std::vector<std::string>& texts) const = 0;
-  // What a transformer takes beside the encoders' outputs.
+  // Adds the parts that no encoder makes.
   virtual void Complete(const std::vector<model::TokenIds>& /*ids*/,
                         model::EncodedText& /*text*/) const {}
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 TEXT = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1)
-# Of one system message and one of a user they make the text that Qwen3's and Mistral Small 3's own templates make.
+# From one system message and one of a user they make the text that Qwen3's and Mistral Small 3's own templates make.
 QWEN3_TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
                   "{% if add_generation_prompt %}<|im_start|>assistant\n"
                   "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}")

@@ -27,7 +27,7 @@ def levels(count):
 class KlDecoder(Decoder):
     """The Gaussian autoencoder (arXiv:2112.10752) of SD3, FLUX.1 and Z-Image, and the older ones with post_quant_conv."""
     transformer_class = "AutoencoderKL"
-    notes = ("sample_size", "force_upcast")  # Of tiles and of float16.
+    notes = ("sample_size", "force_upcast")  # They concern tiles and float16.
     tiny = {
         "kl_decoder_sd3": dict(
             latent_channels=4, block_out_channels=(2, 4, 4, 4), norm_num_groups=2, scaling_factor=1.5305, shift_factor=0.0609,

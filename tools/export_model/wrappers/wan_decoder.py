@@ -99,7 +99,7 @@ class FirstFrame(Decoder):
         with replaced(getattr(cls.source, f"{cls.kind}CausalConv3d"), "forward", causal), \
                 replaced(getattr(cls.source, f"{cls.kind}RMS_norm"), "forward", normalised), \
                 replaced(getattr(cls.source, f"{cls.kind}Upsample"), "forward", doubled), \
-                replaced(torch.nn.SiLU, "forward", in_place):  # Of what a norm made.
+                replaced(torch.nn.SiLU, "forward", in_place):  # On a norm's result.
             yield
 
     @staticmethod

@@ -24,7 +24,7 @@ TEST(CpuFusionsTest, NormsAndGatesOfASmallTransformerAreOnePassEach) {
   v.square().sum().backward();
   EXPECT_GT(weights.at("transformer_blocks.0.norm1.linear.weight").grad().abs().max().item<float>(),
             0);
-  // Of three blocks: two norms and two gates of each stream, but none of the last prompt's, whose
+  // In three blocks: two norms and two gates of each stream, but none of the last prompt's, whose
   // norm is written otherwise.
   EXPECT_GE(program->verdicts->CountForTest(true), 3u * 8 - 4);
   EXPECT_EQ(program->verdicts->CountForTest(false), 0u);

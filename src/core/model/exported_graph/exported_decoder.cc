@@ -47,11 +47,11 @@ void FadeOver(const at::Tensor& before, at::Tensor& pixels, int64_t frames) {
   first.copy_(last * weight(1 - share) + first * weight(share));
 }
 
-// Of one graph file; all read the same tensors.
+// The programs of one graph file; all read the same tensors.
 struct Programs {
   // Takes all frames, or one that none follows.
   std::shared_ptr<const Program> whole;
-  // Of a clip that is decoded frame by frame; null: no clip is.
+  // For a clip that is decoded frame by frame; null: no clip is.
   std::shared_ptr<const Program> first, next;
 
   // The programs that run for so many latent frames.

@@ -133,7 +133,7 @@ struct Graph {
   // For an autoencoder's decoder: latents [B, C, H, W] or [B, C, F, H, W] are its only input,
   // pixels its only output, or the first beside states.
   std::optional<GraphDecoder> decoder;
-  // Of a decoder that takes one latent frame after another, [B, C, 1, H, W]: the graph of each but
+  // For a decoder that takes one latent frame after another, [B, C, 1, H, W]: the graph of each but
   // the first. Its inputs after the latents are the outputs after the pixels, of both graphs, under
   // the same names. Config, symbols and tensors are those of this graph. Null: there is none.
   std::shared_ptr<const Graph> next;

@@ -45,7 +45,7 @@ std::optional<Rows> RowsUnder(const at::Tensor& condition, const at::Tensor& x) 
   return rows.stride % 8 == 0 ? std::optional(rows) : std::nullopt;
 }
 
-// What a kernel takes of one or two pairs of conditions: scale and shift of each.
+// One or two pairs of conditions, as a kernel takes them: scale and shift of each.
 struct Conditions {
   variable_list scales, shifts;
   double base = 1;
