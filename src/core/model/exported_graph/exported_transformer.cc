@@ -89,6 +89,7 @@ class ExportedTransformer final : public VelocityModel {
       const std::string& name = program_->graph.inputs[i].name;
       const auto part = conditioning.find(name);
       const bool setting = name == kEmbeddedGuidance && part == conditioning.end();
+      TORCH_CHECK(setting || part != conditioning.end(), "no conditioning of the name ", name);
       inputs.push_back(there(setting ? at::full({1}, guidance_, at::kFloat) : part->second));
     }
     const absl::Status fit = CheckInputs(program_->graph, inputs);
