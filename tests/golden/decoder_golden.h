@@ -35,7 +35,7 @@ inline std::vector<std::string> DecoderNames(const std::string& prefix = "") {
   return names;
 }
 
-// What a diffusers pipeline ended with, and what its autoencoder made of it.
+// The last latents of a diffusers pipeline, and the pixels that its autoencoder made of them.
 struct DecoderGolden {
   explicit DecoderGolden(const std::string& name)
       : config(*ReadFile(DecoderGoldens() / name / "config.json")),

@@ -49,6 +49,15 @@ at::Tensor Product(const at::Tensor& rows, const Linear& linear) {
   return Int8Product(rows, {linear.weight, linear.scale}, linear.bias);
 }
 
+// Whether one product of side by side weights does for linears of one input, and is faster.
+bool GoTogether(at::ArrayRef<Linear> linears) {
+  return std::ranges::all_of(linears, [&](const Linear& linear) {
+    return !linear.weight.is_mkldnn() && !linear.scale.defined() &&
+           linear.weight.size(1) <= kTogetherWidthMax &&
+           linear.bias.defined() == linears[0].bias.defined();
+  });
+}
+
 // Without the rows that EnoughRows has added.
 at::Tensor Reshaped(const at::Tensor& rows, at::IntArrayRef like) {
   std::vector<int64_t> shape = like.vec();
@@ -85,14 +94,6 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
   if (const auto adapted = ApplyAdapted(x, *this); !adapted.empty()) return adapted[0];
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
   return Reshaped(AddLora(Product(rows, *this), rows, *this), x.sizes());
-}
-
-bool GoTogether(at::ArrayRef<Linear> linears) {
-  return std::ranges::all_of(linears, [&](const Linear& linear) {
-    return !linear.weight.is_mkldnn() && !linear.scale.defined() &&
-           linear.weight.size(1) <= kTogetherWidthMax &&
-           linear.bias.defined() == linears[0].bias.defined();
-  });
 }
 
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears) {

@@ -32,11 +32,8 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;  // [..., in] -> [..., out]
 };
 
-// Whether one product of side by side weights does for linears of one input, and is faster.
-bool GoTogether(at::ArrayRef<Linear> linears);
-
-// Several linears of one input: [..., in] -> [..., out_i] for each. If they GoTogether, the results
-// are views of one product's; see adapted_linears.h for adapters on a GPU.
+// Several linears of one input: [..., in] -> [..., out_i] for each. Where one product does for all,
+// the results are views of its; see adapted_linears.h for adapters on a GPU.
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears);
 
 at::Tensor GeluTanh(const at::Tensor& x);

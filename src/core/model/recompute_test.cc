@@ -14,21 +14,26 @@
 namespace oxbow::model {
 namespace {
 
-std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
-                                 at::ScalarType compute = at::kFloat) {
-  at::manual_seed(3);
-  Policy::Options options{.architecture = SmallSd3(/*blocks=*/3, /*dual=*/1),
-                          .trained = trained,
-                          .compute = compute,
-                          .checkpoint_activations = recompute};
+// With random weights, and an adapter where one trains.
+std::unique_ptr<Policy> Drawn(Policy::Options options) {
+  const bool lora = options.trained == Trained::kLora;
   for (const auto& [name, shape] : options.architecture->shapes())
     options.base[name] = at::randn(shape) * 0.3;
   options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
   auto policy = *Policy::Create(std::move(options));
-  if (trained == Trained::kLora) {  // B starts at zero, and with it the gradient of A.
+  if (lora) {  // B starts at zero, and with it the gradient of A.
     at::Tensor(policy->parameters().flat()).add_(at::randn({policy->parameters().numel()}) * 0.2);
   }
   return policy;
+}
+
+std::unique_ptr<Policy> PolicyOf(Trained trained, bool recompute,
+                                 at::ScalarType compute = at::kFloat) {
+  at::manual_seed(3);
+  return Drawn({.architecture = SmallSd3(/*blocks=*/3, /*dual=*/1),
+                .trained = trained,
+                .compute = compute,
+                .checkpoint_activations = recompute});
 }
 
 // Two passes through the policy in one loss, as with an anchor.
@@ -104,20 +109,14 @@ TEST_P(RecomputeTest, ShorterProductsAreCloseAndTrainedWeightsStayFloat32) {
 // A guided LoRA, whose loss has two passes.
 std::unique_ptr<Policy> GuidedOf(bool apart, bool inputs_on_host) {
   at::manual_seed(3);
-  Policy::Options options{
-      .architecture = SmallSd3(/*blocks=*/3, /*dual=*/1),
-      .trained = Trained::kLora,
-      .guidance = 3,
-      .negative = {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}},
-      .checkpoint_activations = true,
-      .inputs_on_host = inputs_on_host,
-      .guided_apart = apart};
-  for (const auto& [name, shape] : options.architecture->shapes())
-    options.base[name] = at::randn(shape) * 0.3;
-  options.lora = {.rank = 3, .alpha = 6, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}};
-  auto policy = *Policy::Create(std::move(options));
-  at::Tensor(policy->parameters().flat()).add_(at::randn({policy->parameters().numel()}) * 0.2);
-  return policy;
+  return Drawn(
+      {.architecture = SmallSd3(/*blocks=*/3, /*dual=*/1),
+       .trained = Trained::kLora,
+       .guidance = 3,
+       .negative = {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}},
+       .checkpoint_activations = true,
+       .inputs_on_host = inputs_on_host,
+       .guided_apart = apart});
 }
 
 // Promise: Micro-batches and activation checkpointing change no result.
