@@ -150,8 +150,10 @@ def main():
                 return 1
             now = megabytes(root.rglob("*"))
             weights[part], before = now - before, now
-        described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True)
-        (root / "REVISION").write_text(described.stdout)
+        described = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=ROOT, capture_output=True, text=True,
+                                   check=False)
+        if described.returncode == 0:  # A copy of the sources without git has no revision.
+            (root / "REVISION").write_text(described.stdout)
         if args.folder:
             shutil.copytree(root, args.out / "pack", symlinks=True, dirs_exist_ok=True)
             return 0
