@@ -266,6 +266,13 @@ inline constexpr StepMetric kTrainClipFracReplay{
 inline constexpr StepMetricFamily kTrainClipFracStepN{
     "train/clip_frac_step_", "N", "", "share",
     "clipped rows among those of denoising step N, 0 the noisiest", "no such row"};
+inline constexpr StepMetricFamily kTrainLogProbDrawnStepN{
+    "train/log_prob_drawn_step_", "N", "", "nat per element",
+    "mean log-prob, by the weights before the step, of denoising step N of fresh and stale samples",
+    "no such row"};
+inline constexpr StepMetricFamily kTrainLogProbReplayStepN{
+    "train/log_prob_replay_step_", "N", "", "nat per element",
+    "the same of the stored steps of replayed samples, which end before i_off", "no such row"};
 inline constexpr StepMetric kTrainOnpolicyRatioErr{
     "train/onpolicy_ratio_err", "1",
     "largest abs(ratio - 1) of on-policy rows in the first update; exactly 0 on CPUs, rounding on "

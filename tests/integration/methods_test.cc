@@ -2,6 +2,7 @@
 // The recipe of every method, over real services: held-out reward rises.
 //
 // Each margin is half of the smallest rise over three seeds (0, 1, 2) with these settings.
+#include <algorithm>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -73,6 +74,32 @@ TEST(MixedPromptsTest, HeldOutRewardRises) {
   };
   EXPECT_GT(sum("train/refilled_groups"), 0);
   EXPECT_GT(sum("train/groups_replayed"), 0);
+}
+
+// configs/digits-op-grpo-paper.yaml.
+// Promise: One shipped run has every part of OP-GRPO at work: a full buffer whose lowest entries
+// leave, heads cut at i_off, weights W that differ from 1, and samples two steps old.
+TEST(OpGrpoPaperTest, EveryPartActs) {
+  constexpr size_t kSteps = 18, kFull = 15, kKept = 6;
+  TrainingRun run({"run.steps=18", "eval.every=18", "eval.images=16"}, {}, "digits-op-grpo-paper");
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const auto rows = run.metrics();
+  ASSERT_GT(rows.size(), kSteps);
+  const auto at = [&](size_t step, const std::string& key) { return rows[step].value(key, 0.0); };
+  // A step's two replayed samples may displace their own entries; all others displace the lowest.
+  const std::string replaced = "buffer/offers_OFFER_OUTCOME_REPLACED";
+  EXPECT_EQ(at(kFull, "buffer/size"), 64);
+  EXPECT_GT(at(kSteps, replaced), at(kFull, replaced) + 2 * (kSteps - kFull));
+  const auto largest = [&](const std::string& key) {
+    double most = 0;
+    for (const double value : run.Series(key)) most = std::max(most, value);
+    return most;
+  };
+  EXPECT_EQ(largest("rollout/staleness_max"), 2);
+  EXPECT_GT(largest("train/iw_max"), 1.003);
+  EXPECT_GT(largest("train/clip_frac_total"), 0);
+  EXPECT_FALSE(run.Series("train/log_prob_replay_step_" + std::to_string(kKept - 1)).empty());
+  EXPECT_TRUE(run.Series("train/log_prob_replay_step_" + std::to_string(kKept)).empty());
 }
 
 }  // namespace

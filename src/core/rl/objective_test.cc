@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -162,6 +163,28 @@ TEST(RatioStatisticsTest, CountsSidesOriginsStepsAndSilencedRows) {
   EXPECT_EQ(metrics.count("train/clip_frac_step_3"), 0u);
   EXPECT_NEAR(metrics["train/approx_kl"], .5 * (.04 + .04 + .09) / 4, 1e-15);
   EXPECT_NEAR(metrics["train/ratio_max"], std::exp(.3), 1e-12);
+}
+
+// Fig. 2 of OP-GRPO compares stored rows with fresh ones.
+TEST(LogProbsByStepTest, AreOfDrawnRowsAndOfStoredOnes) {
+  LogProbsByStep log_probs;
+  PlannedTrajectory trajectory;
+  const auto add = [&](Origin origin, int step, bool on_policy, float behaviour, double moved) {
+    trajectory.origin = origin;
+    PlannedRow row{.step = step, .on_policy = on_policy, .log_prob_behaviour = behaviour};
+    log_probs.Add({.trajectory = &trajectory, .row = &row}, moved);
+  };
+  add(Origin::kFresh, 3, /*on_policy=*/true, -1, 0);
+  add(Origin::kFresh, 3, /*on_policy=*/true, -2, 0);
+  add(Origin::kStale, 4, /*on_policy=*/false, -2, .25);
+  add(Origin::kReplay, 3, /*on_policy=*/false, -1, -.5);
+  add(Origin::kReplay, 4, /*on_policy=*/true, -1, 0);
+  std::map<std::string, double> metrics;
+  log_probs.AppendMetrics(metrics);
+  EXPECT_THAT(metrics, ::testing::UnorderedElementsAre(
+                           ::testing::Pair("train/log_prob_drawn_step_3", -1.5),
+                           ::testing::Pair("train/log_prob_drawn_step_4", -1.75),
+                           ::testing::Pair("train/log_prob_replay_step_3", -1.5)));
 }
 
 TEST(RatioStatisticsTest, SidesHaveRangesOfTheirOwn) {

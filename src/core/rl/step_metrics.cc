@@ -203,6 +203,24 @@ void RatioStatistics::AppendMetrics(std::map<std::string, double>& metrics) cons
   }
 }
 
+void LogProbsByStep::Add(const RowRef& ref, double centre_error) {
+  const bool replayed = ref.trajectory->origin == Origin::kReplay;
+  if (replayed && ref.row->on_policy) return;
+  Sum& sum = (replayed ? replayed_ : drawn_)[ref.row->step];
+  ++sum.rows;
+  sum.log_probs += ref.row->log_prob_behaviour + centre_error;
+}
+
+void LogProbsByStep::AppendMetrics(std::map<std::string, double>& metrics) const {
+  const auto append = [&](const metric::StepMetricFamily& family, const std::map<int, Sum>& sums) {
+    for (const auto& [step, sum] : sums) {
+      metrics[family.Of(std::to_string(step))] = sum.log_probs / static_cast<double>(sum.rows);
+    }
+  };
+  append(metric::kTrainLogProbDrawnStepN, drawn_);
+  append(metric::kTrainLogProbReplayStepN, replayed_);
+}
+
 double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
                          const std::vector<RowOutcome>& outcomes,
                          const LossDenominators& denominators) {
@@ -218,6 +236,7 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
     const double log_ratio = outcomes[r].log_ratio;
     ratios_.Add(ref.trajectory->origin, ref.row->step, log_ratio,
                 ref.trajectory->advantage - ref.row->baseline, options_.clip());
+    log_probs_.Add(ref, outcomes[r].centre_error);
     if (update == 0 && ref.row->on_policy) {
       const double error = std::abs(std::expm1(log_ratio + outcomes[r].centre_error));
       onpolicy_error_ = std::max(onpolicy_error_.value_or(0), error);
@@ -261,6 +280,7 @@ void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   metrics[metric::kTrainGradNorm] = grad_norm_ / updates;
   if (updates_ > 0) metrics[metric::kTrainGradRms] = grad_rms_ / updates;
   ratios_.AppendMetrics(metrics);
+  log_probs_.AppendMetrics(metrics);
   if (!onpolicy_error_) return;
   metrics[metric::kTrainOnpolicyRatioErr] = *onpolicy_error_;
   metrics[metric::kTrainOnpolicyRatioLimit] = options_.onpolicy_ratio_limit;

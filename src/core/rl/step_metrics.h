@@ -61,6 +61,25 @@ class RatioStatistics {
   double ratio_max_ = 0;
 };
 
+// Mean log-probs by denoising step, by the policy before the step (Fig. 2 of OP-GRPO).
+class LogProbsByStep {
+ public:
+  // Counts the clip's centre of a row: of replayed samples only what is stored, not what was drawn
+  // again. `centre_error` as in RowOutcome.
+  void Add(const RowRef& ref, double centre_error);
+
+  // train/log_prob_{drawn,replay}_step_N of the steps that occurred.
+  void AppendMetrics(std::map<std::string, double>& metrics) const;
+
+ private:
+  struct Sum {
+    int64_t rows = 0;
+    double log_probs = 0;
+  };
+  std::map<int, Sum> drawn_;  // Fresh and stale samples.
+  std::map<int, Sum> replayed_;
+};
+
 // Sums over the updates of one learner step.
 class StepTotals {
  public:
@@ -77,7 +96,7 @@ class StepTotals {
   void Moved(double grad_norm, double grad_rms);
 
   // train/loss, policy_loss, kl_div, kl_precedent_div, kl_loss, old_kl_div, anchor_div, grad_norm,
-  // onpolicy_ratio_err, ratios.
+  // onpolicy_ratio_err, ratios, log-probs by step.
   void AppendMetrics(std::map<std::string, double>& metrics) const;
 
  private:
@@ -89,6 +108,7 @@ class StepTotals {
   double grad_rms_ = 0;
   int updates_ = 0;  // Updates that moved the weights.
   RatioStatistics ratios_;
+  LogProbsByStep log_probs_;
   std::optional<double> onpolicy_error_;  // Unset: the first update had no fresh on-policy row.
 };
 
