@@ -2,9 +2,15 @@
 #include "core/model/exported_graph/exported_architecture.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "core/model/exported_graph/dry_run.h"
 #include "core/model/exported_graph/exported_transformer.h"
@@ -86,6 +92,22 @@ SymbolValues ProbeSizes(const Graph& graph, const LatentGeometry& latent) {
   return sizes;
 }
 
+// Answers of runs without values, which take a second each where a network is large. Who looks for
+// the memory that a run takes asks for the same sizes again and again.
+template <typename Question, typename Answer>
+class KnownAnswers {
+ public:
+  Answer Get(const Question& question, const std::function<Answer()>& ask) {
+    const absl::MutexLock lock(&mutex_);
+    const auto known = answers_.find(question);
+    return known != answers_.end() ? known->second : answers_.emplace(question, ask()).first->second;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::map<Question, Answer> answers_ ABSL_GUARDED_BY(mutex_);
+};
+
 class ExportedArchitecture final : public Architecture {
  public:
   ExportedArchitecture(std::shared_ptr<const Program> program, const LatentGeometry& latent,
@@ -128,7 +150,7 @@ class ExportedArchitecture final : public Architecture {
     if (!size.adapters.empty()) {
       adapted = MatchLoraTargets(linears(), size.adapters).value_or(std::vector<std::string>());
     }
-    const auto kept = DryRun(program_, sizes, adapted);
+    const auto kept = kept_.Get({sizes, adapted}, [&] { return DryRun(program_, sizes, adapted); });
     if (!kept.ok()) return 0;
     uint64_t loss = kImagesOfLoss * static_cast<uint64_t>(sizes.at("B"));
     for (const int64_t side : size.latent_shape) loss *= static_cast<uint64_t>(side);
@@ -144,7 +166,9 @@ class ExportedArchitecture final : public Architecture {
 
   // Counted in float32. In bfloat16 products and what they read take half.
   uint64_t SamplingBytes(const Execution& execution, const ForwardSize& size) const override {
-    const uint64_t values = PeakBytes(program_, SizesOf(size)).value_or(0);
+    const SymbolValues sizes = SizesOf(size);
+    const uint64_t values =
+        peaks_.Get(sizes, [&] { return PeakBytes(program_, sizes).value_or(0); });
     return execution.compute == at::kFloat || size.on_cpu ? values : values / 4 * 3;
   }
 
@@ -178,6 +202,10 @@ class ExportedArchitecture final : public Architecture {
   std::set<std::string> buffers_, float32_;
   bool takes_guidance_ = false;
   double default_guidance_ = 0;
+  mutable KnownAnswers<std::pair<SymbolValues, std::vector<std::string>>,
+                       absl::StatusOr<KeptBytes>>
+      kept_;
+  mutable KnownAnswers<SymbolValues, uint64_t> peaks_;
 };
 
 absl::StatusOr<std::shared_ptr<const Architecture>> FromGraph(const ArchitectureSource& source) {
