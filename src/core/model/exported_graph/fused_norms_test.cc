@@ -10,6 +10,7 @@
 
 #include "core/model/exported_graph/packed_convolution.h"
 #include "core/model/exported_graph/rms_norm.h"
+#include "core/model/exported_graph/shared_nodes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -60,6 +61,37 @@ TEST(FusedNormsTest, ASpelledOutNormIsOneNodeAndItsBlockMovesWithIt) {
   std::swap(turned.nodes[5].arguments[0].second, turned.nodes[5].arguments[1].second);
   std::swap(turned.nodes[6].arguments[0].second, turned.nodes[6].arguments[1].second);
   EXPECT_EQ(FuseRmsNorms(turned).nodes.size(), 3u) << "factors may stand in either order";
+}
+
+// Two blocks of x = x silu(condition): 0 is the condition, 10 is x.
+TEST(ShareActivationsTest, TheConditionsActivationStandsBeforeTheBlocks) {
+  Graph graph;
+  const auto node = [&](std::string op, std::vector<Slot> inputs, Slot made) {
+    GraphNode& added = graph.nodes.emplace_back(GraphNode{.op = std::move(op), .outputs = {made}});
+    const char* names[] = {"self", "other"};
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      added.arguments.emplace_back(names[i], Value{SlotRef{inputs[i]}});
+    }
+  };
+  node("aten::neg", {10}, 11);
+  node("aten::silu", {11}, 12);
+  node("aten::silu", {0}, 1);
+  node("aten::mul", {12, 1}, 2);
+  node("aten::silu", {0}, 3);
+  node("aten::silu", {11}, 13);
+  node("aten::mul", {2, 3}, 4);
+  graph.outputs = {{.name = "v", .slot = 4}};
+  graph.blocks = {{.name = "a", .first = 0, .end = 4}, {.name = "b", .first = 4, .end = 7}};
+  graph.slots = 14;
+  const Graph shared = ShareActivations(graph);
+  EXPECT_THAT(Operators(shared), ElementsAre("aten::silu", "aten::neg", "aten::silu", "aten::mul",
+                                             "aten::mul"))
+      << "what a block makes is activated in it";
+  EXPECT_EQ(shared.blocks[0].first, 1u);
+  EXPECT_EQ(shared.blocks[0].end, 4u);
+  EXPECT_EQ(shared.blocks[1].first, 4u);
+  EXPECT_EQ(shared.blocks[1].end, 5u);
+  EXPECT_THAT(shared.nodes[0].outputs, ElementsAre(1));
 }
 
 struct NoNorm {

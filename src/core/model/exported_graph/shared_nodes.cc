@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/model/exported_graph/program.h"
@@ -16,6 +17,32 @@ void RenameSlots(const std::map<Slot, Slot>& names, Value& value) {
   } else if (auto* list = std::get_if<Value::List>(&value.is)) {
     for (Value& element : *list) RenameSlots(names, element);
   }
+}
+
+bool MadeIn(const Graph& graph, const GraphBlock& block, Slot slot) {
+  for (size_t i = block.first; i < block.end; ++i) {
+    if (std::ranges::find(graph.nodes[i].outputs, slot) != graph.nodes[i].outputs.end())
+      return true;
+  }
+  return false;
+}
+
+// The makers of these slots stand before the blocks that they are in, where nothing of a block
+// makes their input. Nodes that stay keep their order.
+Graph BeforeTheirBlocks(Graph graph, const std::set<Slot>& slots) {
+  for (GraphBlock& block : graph.blocks) {
+    for (size_t i = block.first; i < block.end; ++i) {
+      const GraphNode& node = graph.nodes[i];
+      if (node.outputs.empty() || !slots.contains(node.outputs[0]) ||
+          MadeIn(graph, block, SlotOf(node, "self")))
+        continue;
+      const auto begin = graph.nodes.begin();
+      std::rotate(begin + static_cast<ptrdiff_t>(block.first), begin + static_cast<ptrdiff_t>(i),
+                  begin + static_cast<ptrdiff_t>(i + 1));
+      ++block.first;
+    }
+  }
+  return graph;
 }
 
 }  // namespace
@@ -41,6 +68,7 @@ Graph ShareActivations(Graph graph) {
   }
   std::map<std::pair<Slot, bool>, Slot> made;  // By input and autocast.
   std::map<Slot, Slot> names;
+  std::set<Slot> shared;
   std::vector<bool> gone(graph.nodes.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     GraphNode& node = graph.nodes[i];
@@ -50,6 +78,7 @@ Graph ShareActivations(Graph graph) {
         made.emplace(std::pair(SlotOf(node, "self"), node.autocast), node.outputs[0]);
     if (fresh) continue;
     names[node.outputs[0]] = first->second;
+    shared.insert(first->second);
     gone[i] = true;
   }
   for (GraphOutput& output : graph.outputs) {
@@ -57,7 +86,7 @@ Graph ShareActivations(Graph graph) {
       output.slot = found->second;
     }
   }
-  return WithoutNodes(std::move(graph), gone);
+  return BeforeTheirBlocks(WithoutNodes(std::move(graph), gone), shared);
 }
 
 }  // namespace oxbow::model::exported
