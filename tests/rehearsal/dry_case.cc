@@ -236,6 +236,7 @@ std::vector<DryCase> DryCases() {
     }
     add("lora-forward", {.rows = model->rows});
     add("lora-forward-merged", {.merged = true, .rows = model->rows});
+    add("lora-step", {.trains = true, .rows = model->rows});
     add("lora-step-recompute", {.trains = true, .recompute = true, .rows = model->rows});
     if (model->in_int8) {
       constexpr auto kInt8 = model::BaseWeights::kInt8;
