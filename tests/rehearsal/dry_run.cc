@@ -134,8 +134,7 @@ struct Result {
 Result Rehearsed(const DryCase& work) {
   Result result{.name = work.name, .figures = Rehearse(work), .planned_gb = PlannedGb(work)};
   result.judged_gb = result.figures.peak_gb;
-  const bool lora = work.trained == model::Trained::kLora;
-  if (lora && work.offloads_weights) result.tolerance = kPlanToleranceOfActivations;
+  if (work.offloads_weights) result.tolerance = kPlanToleranceOfActivations;
   return result;
 }
 
