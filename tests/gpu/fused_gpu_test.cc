@@ -3,7 +3,7 @@
 // and step aside where they do not apply.
 #include <torch/csrc/autograd/autograd.h>
 
-#include "core/model/adapted_linears.h"
+#include "core/model/frozen_linears.h"
 #include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/head_layers.h"
@@ -191,7 +191,7 @@ TEST_F(FusedGpuTest, AdaptedLayersAreTheFormula) {
         if (count > 1) linear.bias = Random({64}, type);
         sources.insert(sources.end(), {linear.lora_a, linear.lora_b});
       }
-      const std::vector<at::Tensor> ours = ApplyAdapted(x, linears);
+      const std::vector<at::Tensor> ours = ApplyFrozen(x, linears);
       ASSERT_EQ(ours.size(), count);
       at::Tensor sum, wanted_sum;
       for (size_t i = 0; i < count; ++i) {
@@ -216,7 +216,7 @@ TEST_F(FusedGpuTest, AdaptedLayersAreTheFormula) {
       }
       const at::NoGradGuard no_gradients;
       for (size_t i = 0; i < count; ++i) {
-        EXPECT_TRUE(ApplyAdapted(x, linears)[i].equal(ours[i])) << "the same without gradients";
+        EXPECT_TRUE(ApplyFrozen(x, linears)[i].equal(ours[i])) << "the same without gradients";
       }
     }
   }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "core/model/adapted_linears.h"
+#include "core/model/frozen_linears.h"
 #include "core/model/fused/gelu.h"
 #include "core/model/int8_weights.h"
 #include "core/model/packed_weights.h"
@@ -91,13 +91,13 @@ at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Lin
 }  // namespace
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
-  if (const auto adapted = ApplyAdapted(x, *this); !adapted.empty()) return adapted[0];
+  if (const auto adapted = ApplyFrozen(x, *this); !adapted.empty()) return adapted[0];
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
   return Reshaped(AddLora(Product(rows, *this), rows, *this), x.sizes());
 }
 
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears) {
-  if (auto adapted = ApplyAdapted(x, linears); !adapted.empty()) return adapted;
+  if (auto adapted = ApplyFrozen(x, linears); !adapted.empty()) return adapted;
   if (!GoTogether(linears)) {
     std::vector<at::Tensor> parts;
     for (const Linear& linear : linears) parts.push_back(linear(x));
