@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "core/model/device.h"
-#include "core/model/frozen_linears.h"
+#include "core/model/adapted_linears.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/head_layers.h"
 #include "core/model/layers.h"

@@ -105,10 +105,6 @@ class Architecture {
   // Tensors that stay float32 whatever type products are taken in: the buffers, and more.
   virtual const std::set<std::string>& float32() const { return buffers(); }
 
-  // Frozen tensors that a GPU had best hold side by side (side_by_side.h), each group in its order:
-  // weights of linear layers of one input, and their biases.
-  virtual std::vector<std::vector<std::string>> side_by_side() const { return {}; }
-
   // Bytes that a forward pass keeps for its backward pass, at most.
   virtual uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const = 0;
   // Bytes that a forward pass without gradients holds at most, beside the weights; 0: not known.
@@ -123,6 +119,10 @@ class Architecture {
   virtual absl::StatusOr<std::unique_ptr<VelocityModel>> Make(const NamedTensors& weights,
                                                               const LoraAdapter* adapter,
                                                               const Execution& execution) const = 0;
+
+  // Frozen tensors that a GPU had best hold side by side (side_by_side.h), each group in its order:
+  // weights of linear layers of one input, and their biases.
+  virtual std::vector<std::vector<std::string>> side_by_side() const { return {}; }
 };
 
 // Whether launching a forward pass of `rows` takes a GPU's host about as long as the GPU computes,

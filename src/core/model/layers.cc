@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "core/model/frozen_linears.h"
+#include "core/model/adapted_linears.h"
 #include "core/model/fused/gelu.h"
 #include "core/model/int8_weights.h"
 #include "core/model/packed_weights.h"

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/model/frozen_linears.h"
+#include "core/model/adapted_linears.h"
 #include "tests/testing/graph_architecture.h"
 
 namespace oxbow::model {

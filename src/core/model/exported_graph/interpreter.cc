@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 #include "core/model/device.h"
-#include "core/model/frozen_linears.h"
+#include "core/model/adapted_linears.h"
 #include "core/model/offloaded_weights.h"
 
 namespace oxbow::model::exported {
@@ -32,6 +32,12 @@ at::Tensor Apart(const at::Tensor& tensor, const Tensors& inputs) {
     if (tensor.is_same(input)) return at::alias(tensor);
   }
   return tensor;
+}
+
+// Whether a flat view of its adapter is one of its memory.
+bool IsFlat(const Linear& linear) {
+  return !linear.lora_a.defined() ||
+         (linear.lora_a.is_contiguous() && linear.lora_b.is_contiguous());
 }
 
 // Passes on a value that has the type of products, and a longer one not.
@@ -172,7 +178,9 @@ void Interpreter::FindMatrices() {
   for (auto& [node, layer] : linears_) {
     if (layer.given || layer.float32 || !program_->graph.nodes[node].autocast) continue;
     layer.matrices_begin = begin;
-    for (const at::Tensor& matrix : FlatMatrices(LinearsOf(layer))) {
+    const std::vector<Linear> linears = LinearsOf(layer);
+    if (!std::ranges::all_of(linears, IsFlat)) continue;  // What is copied here would not follow.
+    for (const at::Tensor& matrix : FlatMatrices(linears)) {
       layer.matrices += matrix.numel();
       matrices_.push_back(matrix);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/model/frozen_linears.h"
+#include "core/model/adapted_linears.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -27,7 +27,7 @@ bool IsFrozen(const Linear& linear) {
 
 bool IsAdapted(const Linear& linear) { return linear.lora_a.defined() && IsFrozen(linear); }
 
-bool GoTogether(at::ArrayRef<Linear> linears) {
+bool GoAtOnce(at::ArrayRef<Linear> linears) {
   const auto alike = [&](const Linear& linear) { return AreAlike(linears[0], linear); };
   return std::ranges::all_of(linears, alike) || GoSideBySide(linears);
 }
@@ -56,7 +56,7 @@ struct Sizes {
   int64_t adapters() const { return std::ranges::count(adapted, 1); }
 };
 
-Sizes SizesOf(at::ArrayRef<Linear> linears) {
+Sizes SizesOfLayers(at::ArrayRef<Linear> linears) {
   Sizes sizes{.in = linears[0].weight.size(1)};
   for (const Linear& linear : linears) {
     sizes.outs.push_back(linear.weight.size(0));
@@ -153,7 +153,7 @@ struct Products {
 
 // x [rows, in] in the type of products, outside autocast.
 Products MultiplyAll(const at::Tensor& x, at::ArrayRef<Linear> linears, const at::Tensor& rounded) {
-  const Sizes s = SizesOf(linears);
+  const Sizes s = SizesOfLayers(linears);
   const Outputs y = MultiplyBases(x, linears);
   Products made{.matrices = rounded};
   if (s.rank > 0) {
@@ -185,7 +185,7 @@ struct FrozenFunction : torch::autograd::Function<FrozenFunction> {
       parts.push_back(made.y[i].variable_data());
     }
     context->save_for_backward(std::move(kept));
-    const Sizes s = SizesOf(layers.linears);
+    const Sizes s = SizesOfLayers(layers.linears);
     context->saved_data["adapted"] = s.adapted;
     context->saved_data["rank"] = s.rank;
     context->saved_data["scale"] = s.scale;
@@ -249,7 +249,7 @@ bool GoSideBySide(at::ArrayRef<Linear> linears) {
   if (!std::ranges::all_of(linears, IsFrozen) || !LieSideBySide(WeightsOf(linears))) return false;
   const variable_list biases = BiasesOf(linears);
   if (!biases.empty() && (biases.size() < linears.size() || !LieSideBySide(biases))) return false;
-  const Sizes s = SizesOf(linears);
+  const Sizes s = SizesOfLayers(linears);
   return std::ranges::all_of(linears, [&](const Linear& linear) {
     return !linear.lora_a.defined() ||
            (linear.lora_a.size(0) == s.rank && linear.lora_scale == s.scale);
@@ -263,7 +263,7 @@ bool AreAlike(const Linear& a, const Linear& b) {
 
 std::vector<at::Tensor> FlatMatrices(at::ArrayRef<Linear> linears) {
   std::vector<at::Tensor> matrices;
-  if (!GoTogether(linears)) return matrices;
+  if (!GoAtOnce(linears)) return matrices;
   for (const Linear& linear : linears) {
     if (linear.lora_a.defined()) matrices.push_back(linear.lora_a.reshape(-1));
   }
@@ -275,7 +275,7 @@ std::vector<at::Tensor> FlatMatrices(at::ArrayRef<Linear> linears) {
 
 std::vector<at::Tensor> ApplyFrozen(const at::Tensor& x, at::ArrayRef<Linear> linears,
                                     const at::Tensor& matrices) {
-  if (!x.is_cuda() || !GoTogether(linears)) return {};
+  if (!x.is_cuda() || !GoAtOnce(linears)) return {};
   const bool exact = c10::impl::tls_is_dispatch_keyset_excluded(c10::autocast_dispatch_keyset);
   const at::Tensor rows = (exact ? x : AsOperand(x)).reshape({-1, x.size(-1)});
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::autocast_dispatch_keyset);
