@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "core/model/device.h"
 #include "core/model/adapted_linears.h"
+#include "core/model/device.h"
 #include "core/model/offloaded_weights.h"
 
 namespace oxbow::model::exported {
@@ -226,8 +226,7 @@ void Interpreter::RunLinear(size_t node, SlotValues& values) const {
 bool Interpreter::FitsLayers(size_t node, const at::Tensor& input,
                              const std::vector<Linear>& linears,
                              const std::vector<at::Tensor>& results) const {
-  std::vector<int64_t> signature = {static_cast<int64_t>(input.scalar_type()), input.dim()};
-  for (const Linear& linear : linears) signature.push_back(linear.lora_a.defined());
+  const std::vector<int64_t> signature = {static_cast<int64_t>(input.scalar_type()), input.dim()};
   return program_->verdicts->Fits(node, signature, [&] {
     const at::NoGradGuard no_gradients;
     bool fits = true;
