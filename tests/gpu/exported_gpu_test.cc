@@ -13,6 +13,7 @@
 #include "core/model/exported_graph/interpreter.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/head_layers.h"
+#include "core/model/side_by_side.h"
 #include "tests/golden/exported_golden.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -29,6 +30,18 @@ class ExportedGpuTest : public ExportedGolden {
     at::globalContext().setAllowTF32CuDNN(false);
   }
 
+  // The weights there, as a policy keeps those of a GPU.
+  NamedTensors Placed(at::Device device) const {
+    NamedTensors placed = model::On(device, weights_);
+    if (device.is_cpu()) return placed;
+    for (const auto& [name, place] :
+         PlacedSideBySide(architecture_->side_by_side(), architecture_->shapes(),
+                          at::TensorOptions(device).dtype(at::kFloat))) {
+      placed.at(name) = at::Tensor(place).copy_(weights_.at(name));
+    }
+    return placed;
+  }
+
   struct Result {
     at::Tensor v;
     at::Tensor gradient;  // All of an adapter's matrices.
@@ -38,9 +51,8 @@ class ExportedGpuTest : public ExportedGolden {
     const ExportedCase& golden = cases_.at(0);
     ParameterSet matrices(adapter_, /*trainable=*/true, device);
     const LoraAdapter adapter{.tensors = matrices.tensors(), .scale = scale_};
-    const auto network =
-        architecture_->Make(model::On(device, weights_), &adapter,
-                            {.compute = compute, .checkpoint_activations = recompute});
+    const auto network = architecture_->Make(
+        Placed(device), &adapter, {.compute = compute, .checkpoint_activations = recompute});
     EXPECT_TRUE(network.ok()) << network.status();
     matrices.ZeroGrad();
     const at::Tensor v = Velocity(**network, golden);
@@ -108,7 +120,7 @@ TEST_P(ExportedGpuTest, FusedKernelsComputeWhatTheNodesDo) {
   const at::NoGradGuard no_grad;
   const auto graph = exported::ParseGraph(source_.graph_json);
   ASSERT_TRUE(graph.ok()) << graph.status();
-  const NamedTensors weights = model::On(gpu_, weights_);
+  const NamedTensors weights = Placed(gpu_);
   const auto linears = exported::PlainLinears(*graph, weights);
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
     const auto program = *exported::Compile(*graph);
@@ -117,7 +129,9 @@ TEST_P(ExportedGpuTest, FusedKernelsComputeWhatTheNodesDo) {
     const at::Tensor v = network.Run(inputs)[0], again = network.Run(inputs)[0];
     EXPECT_TRUE(v.equal(again)) << "the first pass, which compares, has the bits of the others";
     EXPECT_EQ(program->verdicts->CountForTest(false), 0u);
-    EXPECT_LE(program->verdicts->CountForTest(true), program->fusions.size());
+    EXPECT_GE(program->verdicts->CountForTest(true), program->together.size());
+    EXPECT_LE(program->verdicts->CountForTest(true),
+              program->fusions.size() + program->together.size());
     RecordProperty("judged", static_cast<int>(program->verdicts->CountForTest(true)));
   }
 }
@@ -166,6 +180,44 @@ TEST(WrongFusionGpuTest, RunsItsNodesInstead) {
   };
   EXPECT_EQ(run({3, 8}), 0u);
   EXPECT_EQ(run({8}), 1u);
+}
+
+// A product of weights side by side that is not what its layers give.
+TEST(WrongLinearsGpuTest, RunAlone) {
+  if (GpuCount() == 0) GTEST_SKIP() << "no GPU";
+  using exported::SlotRef;
+  exported::Graph graph;
+  graph.parameters = {{.name = "q.weight", .slot = 1, .shape = {3, 8}, .linear = true},
+                      {.name = "k.weight", .slot = 2, .shape = {5, 8}, .linear = true}};
+  for (const exported::Slot weight : {1, 2}) {
+    graph.nodes.push_back({.op = "aten::linear",
+                           .arguments = {{"input", {SlotRef{0}}}, {"weight", {SlotRef{weight}}}},
+                           .outputs = {weight + 2}});
+  }
+  graph.inputs = {{.name = "x", .slot = 0}};
+  graph.outputs = {{.name = "q", .slot = 3}, {.name = "k", .slot = 4}};
+  graph.slots = 5;
+  const at::Device gpu(at::kCUDA, 0);
+  at::manual_seed(1);
+  const at::Tensor x = at::randn({2, 8});
+  for (const bool whole : {true, false}) {
+    const auto program = *exported::Compile(graph);
+    ASSERT_EQ(program->together.size(), 1u);
+    NamedTensors weights =
+        PlacedSideBySide({{"q.weight", "k.weight"}}, {{"q.weight", {3, 8}}, {"k.weight", {5, 8}}},
+                         at::TensorOptions(gpu));
+    weights.at("q.weight").copy_(at::randn({3, 8}));
+    weights.at("k.weight").fill_(whole ? 1 : std::nan(""));
+    const exported::Interpreter network(program, weights, exported::PlainLinears(graph, weights),
+                                        gpu, {});
+    for (int i = 0; i < 2; ++i) {
+      const auto results = network.Run({x.to(gpu)});
+      ExpectNear("q", results[0], at::linear(x, weights.at("q.weight").cpu()), 1e-6);
+      EXPECT_EQ(results[0].is_alias_of(results[1]), whole);
+    }
+    EXPECT_EQ(program->verdicts->CountForTest(whole), 1u);
+    EXPECT_EQ(program->verdicts->CountForTest(!whole), 0u);
+  }
 }
 
 struct PartOfHeads {

@@ -3,11 +3,12 @@
 // and step aside where they do not apply.
 #include <torch/csrc/autograd/autograd.h>
 
-#include "core/model/adapted_linears.h"
 #include "core/model/device.h"
+#include "core/model/adapted_linears.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/head_layers.h"
 #include "core/model/layers.h"
+#include "core/model/side_by_side.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace oxbow::model {
@@ -33,7 +34,8 @@ std::optional<at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight)
 // scale, shift and gate [B, D].
 std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& scale,
                                        const at::Tensor& shift, at::ScalarType out) {
-  return fused::NormTokens(x, {scale.unsqueeze(1), shift.unsqueeze(1)}, kEps, out);
+  const auto y = fused::NormTokens(x, {{scale.unsqueeze(1), shift.unsqueeze(1)}}, kEps, out);
+  return y.empty() ? std::nullopt : std::optional(y[0]);
 }
 
 std::optional<at::Tensor> AddGated(const at::Tensor& x, const at::Tensor& gate,
@@ -174,51 +176,122 @@ TEST_F(FusedGpuTest, TokensTakeConditionsThatBroadcast) {
   EXPECT_FALSE(fused::GateTokens(x, Random({2, 5, 1}, at::kFloat), x, at::kFloat));
 }
 
-// Layers of one input with adapters: one, and three at once, against float64.
-TEST_F(FusedGpuTest, AdaptedLayersAreTheFormula) {
+// Layers of one input, against float64: one, three alike, and some whose weights lie side by side.
+struct FormOfLayers {
+  std::vector<int64_t> outs;
+  std::vector<int> adapted;
+  bool side_by_side = false, bias = false;
+};
+
+// y = x W^T + b + scale x A^T B^T.
+at::Tensor ExactProduct(const at::Tensor& x, const Linear& of) {
+  const auto exact = [](const at::Tensor& t) { return t.to(at::kDouble); };
+  at::Tensor y = at::matmul(exact(x), exact(of.weight).t());
+  if (of.bias.defined()) y = y + exact(of.bias);
+  if (!of.lora_a.defined()) return y;
+  const at::Tensor down = at::matmul(exact(x), exact(of.lora_a).t());
+  return y + at::matmul(down, exact(of.lora_b).t()) * of.lora_scale;
+}
+
+class FrozenLinearsGpuTest : public FusedGpuTest {
+ protected:
+  static constexpr int64_t kIn = 48, kRank = 4;
+
+  std::vector<Linear> Layers(const FormOfLayers& form, at::ScalarType type) const {
+    std::vector<std::string> names;
+    Shapes shapes;
+    int64_t total = 0;
+    for (const int64_t out : form.outs) {
+      names.push_back(std::to_string(names.size()));
+      shapes[names.back()] = {out, kIn};
+      total += out;
+    }
+    const NamedTensors places =
+        PlacedSideBySide({names}, shapes, at::TensorOptions(gpu_).dtype(type));
+    const at::Tensor biases = Random({total}, type);
+    std::vector<Linear> linears(form.outs.size());
+    int64_t from = 0;
+    for (size_t i = 0; i < linears.size(); ++i) {
+      const int64_t out = form.outs[i];
+      const at::Tensor weight = Random({out, kIn}, type);
+      linears[i].weight =
+          form.side_by_side ? at::Tensor(places.at(names[i])).copy_(weight) : weight;
+      if (form.bias) linears[i].bias = biases.narrow(0, from, out);
+      from += out;
+      if (form.adapted[i] == 0) continue;
+      linears[i].lora_a = Random({kRank, kIn}, at::kFloat).requires_grad_();
+      linears[i].lora_b = Random({out, kRank}, at::kFloat).requires_grad_();
+      linears[i].lora_scale = 0.75;
+    }
+    return linears;
+  }
+
+  void Check(const FormOfLayers& form, at::ScalarType type, int64_t rows) const {
+    const AutocastScope autocast(at::kCUDA, type);
+    const at::Tensor x = Random({rows, 5, kIn}, type).requires_grad_();
+    const std::vector<Linear> linears = Layers(form, type);
+    ASSERT_EQ(GoSideBySide(linears), form.side_by_side);
+    std::vector<at::Tensor> sources = {x};
+    const std::vector<at::Tensor> ours = ApplyFrozen(x, linears);
+    ASSERT_EQ(ours.size(), linears.size());
+    at::Tensor sum, wanted_sum;
+    for (size_t i = 0; i < linears.size(); ++i) {
+      if (linears[i].lora_a.defined()) {
+        sources.insert(sources.end(), {linears[i].lora_a, linears[i].lora_b});
+      }
+      const at::Tensor wanted = ExactProduct(x, linears[i]);
+      ExpectNear("y", ours[i].to(at::kDouble), wanted, 4 * ToleranceOf(type));
+      const at::Tensor dy = Random(wanted.sizes(), at::kFloat);
+      const at::Tensor part = (ours[i].to(at::kDouble) * dy).sum();
+      const at::Tensor wanted_part = (wanted * dy).sum();
+      sum = sum.defined() ? sum + part : part;
+      wanted_sum = wanted_sum.defined() ? wanted_sum + wanted_part : wanted_part;
+    }
+    const auto found = torch::autograd::grad({sum}, sources);
+    const auto expected = torch::autograd::grad({wanted_sum}, sources);
+    for (size_t i = 0; i < found.size(); ++i) {
+      ExpectNear("gradient", found[i].to(at::kDouble), expected[i].to(at::kDouble),
+                 4 * ToleranceOf(type));
+    }
+    const at::NoGradGuard no_gradients;
+    const std::vector<at::Tensor> flat = FlatMatrices(linears);
+    const at::Tensor matrices = flat.empty() ? at::Tensor() : at::cat(flat).to(type);
+    const auto again = ApplyFrozen(x, linears), rounded = ApplyFrozen(x, linears, matrices);
+    for (size_t i = 0; i < linears.size(); ++i) {
+      EXPECT_TRUE(again[i].equal(ours[i])) << "the same without gradients";
+      EXPECT_TRUE(rounded[i].equal(ours[i])) << "the same from matrices that were rounded before";
+    }
+  }
+};
+
+TEST_F(FrozenLinearsGpuTest, AreTheFormula) {
+  const std::vector<FormOfLayers> forms = {
+      {.outs = {64}, .adapted = {1}},
+      {.outs = {64, 64, 64}, .adapted = {1, 1, 1}, .bias = true},
+      {.outs = {64, 64, 64}, .adapted = {1, 1, 1}, .side_by_side = true, .bias = true},
+      {.outs = {64, 64, 64}, .adapted = {1, 0, 1}, .side_by_side = true},
+      {.outs = {96, 64, 64, 64}, .adapted = {0, 1, 1, 1}, .side_by_side = true, .bias = true},
+      {.outs = {64, 64, 96, 32}, .adapted = {1, 1, 1, 0}, .side_by_side = true},
+      {.outs = {64, 32}, .adapted = {0, 0}, .side_by_side = true, .bias = true}};
   for (const at::ScalarType type : types_) {
-    for (const size_t count : {1, 3}) {
-      const AutocastScope autocast(at::kCUDA, type);
-      const at::Tensor x = Random({2, 5, 48}, type).requires_grad_();
-      std::vector<Linear> linears(count);
-      std::vector<at::Tensor> sources = {x};
-      for (size_t i = 0; i < count; ++i) {
-        Linear& linear = linears[i];
-        linear = {.weight = Random({64, 48}, type),
-                  .lora_a = Random({4, 48}, at::kFloat).requires_grad_(),
-                  .lora_b = Random({64, 4}, at::kFloat).requires_grad_(),
-                  .lora_scale = 0.75};
-        if (count > 1) linear.bias = Random({64}, type);
-        sources.insert(sources.end(), {linear.lora_a, linear.lora_b});
-      }
-      const std::vector<at::Tensor> ours = ApplyAdapted(x, linears);
-      ASSERT_EQ(ours.size(), count);
-      at::Tensor sum, wanted_sum;
-      for (size_t i = 0; i < count; ++i) {
-        const Linear& of = linears[i];
-        const auto exact = [](const at::Tensor& t) { return t.to(at::kDouble); };
-        at::Tensor wanted =
-            at::matmul(exact(x), exact(of.weight).t()) +
-            at::matmul(at::matmul(exact(x), exact(of.lora_a).t()), exact(of.lora_b).t()) *
-                of.lora_scale;
-        if (of.bias.defined()) wanted = wanted + exact(of.bias);
-        ExpectNear("y", exact(ours[i]), wanted, 4 * ToleranceOf(type));
-        const at::Tensor dy = Random(wanted.sizes(), at::kFloat);
-        const at::Tensor part = (exact(ours[i]) * dy).sum(), wanted_part = (wanted * dy).sum();
-        sum = sum.defined() ? sum + part : part;
-        wanted_sum = wanted_sum.defined() ? wanted_sum + wanted_part : wanted_part;
-      }
-      const auto found = torch::autograd::grad({sum}, sources);
-      const auto expected = torch::autograd::grad({wanted_sum}, sources);
-      for (size_t i = 0; i < found.size(); ++i) {
-        ExpectNear("gradient", found[i].to(at::kDouble), expected[i].to(at::kDouble),
-                   4 * ToleranceOf(type));
-      }
-      const at::NoGradGuard no_gradients;
-      for (size_t i = 0; i < count; ++i) {
-        EXPECT_TRUE(ApplyAdapted(x, linears)[i].equal(ours[i])) << "the same without gradients";
+    for (size_t i = 0; i < forms.size(); ++i) {
+      for (const int64_t rows : {1, 2, 7}) {
+        SCOPED_TRACE(::testing::Message() << i << " " << rows);
+        Check(forms[i], type, rows);
       }
     }
+  }
+}
+
+TEST_F(FrozenLinearsGpuTest, SideBySideGiveColumnsOfOneProduct) {
+  const auto linears =
+      Layers({.outs = {96, 64, 64}, .adapted = {0, 1, 1}, .side_by_side = true}, at::kFloat);
+  const at::Tensor x = Random({2, 5, kIn}, at::kFloat);
+  const auto results = ApplyFrozen(x, linears);
+  ASSERT_EQ(results.size(), 3u);
+  for (const at::Tensor& result : results) {
+    EXPECT_TRUE(result.is_alias_of(results[0]));
+    EXPECT_EQ(result.stride(1), 96 + 64 + 64);
   }
 }
 

@@ -119,6 +119,10 @@ class Architecture {
   virtual absl::StatusOr<std::unique_ptr<VelocityModel>> Make(const NamedTensors& weights,
                                                               const LoraAdapter* adapter,
                                                               const Execution& execution) const = 0;
+
+  // Frozen tensors that a GPU had best hold side by side (side_by_side.h), each group in its order:
+  // weights of linear layers of one input, and their biases.
+  virtual std::vector<std::vector<std::string>> side_by_side() const { return {}; }
 };
 
 // Whether launching a forward pass of `rows` takes a GPU's host about as long as the GPU computes,

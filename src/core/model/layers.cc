@@ -52,7 +52,7 @@ at::Tensor Product(const at::Tensor& rows, const Linear& linear) {
 // Whether one product of side by side weights does for linears of one input, and is faster.
 bool GoTogether(at::ArrayRef<Linear> linears) {
   return std::ranges::all_of(linears, [&](const Linear& linear) {
-    return !linear.weight.is_mkldnn() && !linear.scale.defined() &&
+    return !linear.weight.is_mkldnn() && !linear.scale.defined() && !linear.lora_a.defined() &&
            linear.weight.size(1) <= kTogetherWidthMax &&
            linear.bias.defined() == linears[0].bias.defined();
   });
@@ -66,38 +66,25 @@ at::Tensor Reshaped(const at::Tensor& rows, at::IntArrayRef like) {
   return (rows.size(0) == count ? rows : rows.narrow(0, 0, count)).view(shape);
 }
 
-// The low-rank products of all `linears` as two: x [A_0; A_1; ...]^T diag(B_0, B_1, ...)^T. PEFT's
-// scale is one for a whole adapter. y is the caller's to overwrite.
-at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Linear> linears) {
-  std::vector<at::Tensor> a, b;
-  double scale = 0;
-  const auto device = rows.options().dtype(at::kFloat);
-  for (const Linear& linear : linears) {
-    const bool has = linear.lora_a.defined();
-    if (has) scale = linear.lora_scale;
-    a.push_back(has ? linear.lora_a : at::empty({0, linear.weight.size(1)}, device));
-    b.push_back(has ? linear.lora_b : at::empty({linear.weight.size(0), 0}, device));
-  }
-  if (scale == 0) return y;
-  const at::Tensor down = a.size() == 1 ? a[0] : at::cat(a);
-  const at::Tensor up = b.size() == 1 ? b[0] : at::block_diag(b);
-  const auto [x, w] = Summed(Product(rows, down, {}), up);
-  if (!y.is_cuda()) return at::addmm(y, x, w.t(), 1, scale);
+// Adds its low-rank product. y is the caller's to overwrite.
+at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, const Linear& linear) {
+  if (!linear.lora_a.defined()) return y;
+  const auto [x, w] = Summed(Product(rows, linear.lora_a, {}), linear.lora_b);
+  if (!y.is_cuda()) return at::addmm(y, x, w.t(), 1, linear.lora_scale);
   // A GPU's addmm would copy y first. Autocast knows no form in place.
   const at::ScalarType type = y.scalar_type();
-  return at::Tensor(y).addmm_(x.to(type), w.to(type).t(), 1, scale);
+  return at::Tensor(y).addmm_(x.to(type), w.to(type).t(), 1, linear.lora_scale);
 }
 
 }  // namespace
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
-  if (const auto adapted = ApplyAdapted(x, *this); !adapted.empty()) return adapted[0];
+  if (const auto adapted = ApplyFrozen(x, *this); !adapted.empty()) return adapted[0];
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
   return Reshaped(AddLora(Product(rows, *this), rows, *this), x.sizes());
 }
 
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears) {
-  if (auto adapted = ApplyAdapted(x, linears); !adapted.empty()) return adapted;
   if (!GoTogether(linears)) {
     std::vector<at::Tensor> parts;
     for (const Linear& linear : linears) parts.push_back(linear(x));
@@ -112,8 +99,7 @@ std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> line
   }
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
   const at::Tensor bias = biases.empty() ? at::Tensor() : at::cat(biases);
-  const at::Tensor all = AddLora(Product(rows, at::cat(weights), bias), rows, linears);
-  return Reshaped(all, x.sizes()).split_with_sizes(widths, -1);
+  return Reshaped(Product(rows, at::cat(weights), bias), x.sizes()).split_with_sizes(widths, -1);
 }
 
 at::Tensor GeluTanh(const at::Tensor& x) { return fused::GeluTanh(x); }

@@ -33,7 +33,7 @@ struct Linear {
 };
 
 // Several linears of one input: [..., in] -> [..., out_i] for each. Where one product does for all,
-// the results are views of its; see adapted_linears.h for adapters on a GPU.
+// the results are views of its.
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears);
 
 at::Tensor GeluTanh(const at::Tensor& x);

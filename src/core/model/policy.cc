@@ -14,6 +14,7 @@
 #include "core/model/binding.h"
 #include "core/model/int8_weights.h"
 #include "core/model/offloaded_weights.h"
+#include "core/model/side_by_side.h"
 
 namespace oxbow::model {
 namespace {
@@ -79,17 +80,35 @@ NetworkBinder::NetworkBinder(const PolicyOptions& options)
   execution_.offloaded = offloaded_.get();
 }
 
+// Where a LoRA's GPU holds frozen weights that are read together.
+NamedTensors NetworkBinder::PlacesSideBySide(const std::set<std::string>& int8) const {
+  if (!lora() || !device_.is_cuda() || offloaded_ != nullptr) return {};
+  std::vector<std::vector<std::string>> groups = architecture_->side_by_side();
+  std::erase_if(groups, [&](const std::vector<std::string>& group) {
+    return std::ranges::any_of(group, [&](const std::string& name) {
+      return int8.contains(name) || architecture_->float32().contains(name);
+    });
+  });
+  return PlacedSideBySide(groups, architecture_->shapes(),
+                          at::TensorOptions(device_).dtype(execution_.compute));
+}
+
 // On the device, or where offloaded weights are kept. Of a LoRA that is the base. Copies, so that
 // no other owner can change what must not change; what is read for the policy has no other owner.
 absl::Status NetworkBinder::ReadFrozen(const ReadTensor& read, const PolicyOptions& options) {
   const Shapes shapes = architecture_->shapes();
   const std::set<std::string> int8 = Int8Of(options);
+  const NamedTensors places = PlacesSideBySide(int8);
   const auto keep = [&](const std::string& name, const at::Tensor& tensor, at::ScalarType type) {
     const bool kept = offloaded_ != nullptr && lora();
-    frozen_[name] =
-        kept ? offloaded_->Kept(tensor, type)
-             : tensor.to(device_, type, /*non_blocking=*/false, /*copy=*/!options.read_base)
-                   .contiguous();
+    if (const auto place = places.find(name); place != places.end()) {
+      frozen_[name] = at::Tensor(place->second).copy_(tensor);
+    } else {
+      frozen_[name] =
+          kept ? offloaded_->Kept(tensor, type)
+               : tensor.to(device_, type, /*non_blocking=*/false, /*copy=*/!options.read_base)
+                     .contiguous();
+    }
     if (options.on_kept) options.on_kept(name, frozen_[name]);
   };
   for (const auto& [name, shape] : shapes) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -117,6 +118,7 @@ class NetworkBinder {
   OffloadedWeights* offloaded() const { return offloaded_.get(); }
 
  private:
+  NamedTensors PlacesSideBySide(const std::set<std::string>& int8) const;
   std::unique_ptr<ParameterSet> SetOf(const Shapes& shapes, bool trainable) const;
   BoundNetwork BindTo(std::unique_ptr<ParameterSet> parameters) const;
   NamedTensors FrozenLeaves() const;

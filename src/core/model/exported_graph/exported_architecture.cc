@@ -15,6 +15,7 @@
 #include "core/model/exported_graph/dry_run.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
+#include "core/model/exported_graph/linear_groups.h"
 #include "core/model/exported_graph/program.h"
 #include "core/model/layers.h"
 #include "core/model/lora.h"
@@ -140,6 +141,24 @@ class ExportedArchitecture final : public Architecture {
   LinearModules linears() const override { return LinearsOf(program_->graph); }
   const std::set<std::string>& buffers() const override { return buffers_; }
   const std::set<std::string>& float32() const override { return float32_; }
+
+  std::vector<std::vector<std::string>> side_by_side() const override {
+    std::vector<std::vector<std::string>> groups;
+    std::set<std::string> known;  // A layer may be in several groups.
+    for (const std::vector<size_t>& nodes : program_->together) {
+      std::vector<std::string> weights, biases;
+      bool fresh = true;
+      for (const size_t node : nodes) {
+        const std::string& module = program_->linears.at(node).module;
+        fresh = known.insert(module).second && fresh;
+        weights.push_back(module + ".weight");
+        if (HasBias(program_->graph.nodes[node])) biases.push_back(module + ".bias");
+      }
+      if (fresh) groups.push_back(std::move(weights));
+      if (fresh && !biases.empty()) groups.push_back(std::move(biases));
+    }
+    return groups;
+  }
 
   // Counted in float32. In bfloat16 some values take half: .54 to .98 of it in all were rehearsed
   // on twelve networks, of which 7/8 is within the error of the rest. What adapters alone keep is

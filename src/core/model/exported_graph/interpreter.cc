@@ -34,6 +34,12 @@ at::Tensor Apart(const at::Tensor& tensor, const Tensors& inputs) {
   return tensor;
 }
 
+// Whether a flat view of its adapter is one of its memory.
+bool IsFlat(const Linear& linear) {
+  return !linear.lora_a.defined() ||
+         (linear.lora_a.is_contiguous() && linear.lora_b.is_contiguous());
+}
+
 // Passes on a value that has the type of products, and a longer one not.
 bool PassRounded(const GraphNode& cast, SlotValues& values) {
   const c10::IValue& value = values[Index(SlotOf(cast, "self"))];
@@ -87,6 +93,7 @@ Interpreter::Interpreter(std::shared_ptr<const Program> program, const NamedTens
     }
   }
   FindCompanions();
+  FindMatrices();
   weights_ = WeightsOfSections(weights);
 }
 
@@ -139,26 +146,57 @@ std::vector<SegmentWeights> Interpreter::WeightsOfSections(const NamedTensors& w
 
 void Interpreter::FindCompanions() {
   if (!device_.is_cuda()) return;
-  for (const Section& section : program_->sections) {
-    std::map<Slot, std::vector<size_t>> firsts;  // By input.
-    for (size_t i = section.first; i < section.end; ++i) {
-      if (program_->graph.nodes[i].op.ends_with('_')) firsts.clear();  // It may write to an input.
-      const auto found = linears_.find(i);
-      if (found == linears_.end() || found->second.float32 || program_->folded[i]) continue;
-      std::vector<size_t>& open = firsts[found->second.input];
-      const auto first = std::ranges::find_if(open, [&](size_t other) {
-        const Linear &a = linears_.at(other).linear, &b = found->second.linear;
-        return program_->graph.nodes[other].autocast == program_->graph.nodes[i].autocast &&
-               AreAlike(a, b);
+  for (const std::vector<size_t>& group : program_->together) {
+    std::vector<Linear> all;
+    for (const size_t node : group) all.push_back(linears_.at(node).linear);
+    const bool one = GoSideBySide(all);
+    std::vector<size_t> firsts;
+    for (const size_t node : group) {
+      const auto first = std::ranges::find_if(firsts, [&](size_t other) {
+        return one || AreAlike(linears_.at(other).linear, linears_.at(node).linear);
       });
-      if (first == open.end()) {
-        open.push_back(i);
+      if (first == firsts.end()) {
+        firsts.push_back(node);
       } else {
-        linears_.at(*first).companions.push_back(i);
-        found->second.given = true;
+        linears_.at(*first).companions.push_back(node);
+        linears_.at(node).given = true;
       }
     }
   }
+}
+
+std::vector<Linear> Interpreter::LinearsOf(const LinearCall& layer) const {
+  std::vector<Linear> linears = {layer.linear};
+  for (const size_t other : layer.companions) linears.push_back(linears_.at(other).linear);
+  return linears;
+}
+
+void Interpreter::FindMatrices() {
+  if (!device_.is_cuda()) return;
+  const at::NoGradGuard no_gradients;
+  int64_t begin = 0;
+  for (auto& [node, layer] : linears_) {
+    if (layer.given || layer.float32 || !program_->graph.nodes[node].autocast) continue;
+    layer.matrices_begin = begin;
+    const std::vector<Linear> linears = LinearsOf(layer);
+    if (!std::ranges::all_of(linears, IsFlat)) continue;  // What is copied here would not follow.
+    for (const at::Tensor& matrix : FlatMatrices(linears)) {
+      layer.matrices += matrix.numel();
+      matrices_.push_back(matrix);
+    }
+    begin += layer.matrices;
+  }
+}
+
+at::Tensor Interpreter::RoundedMatrices() const {
+  if (matrices_.empty()) return {};
+  const at::NoGradGuard no_gradients;
+  return at::cat(matrices_).to(execution_.compute);
+}
+
+at::Tensor Interpreter::MatricesOf(const LinearCall& layer, const SlotValues& values) const {
+  if (layer.matrices == 0) return {};
+  return values.back().toTensor().narrow(0, layer.matrices_begin, layer.matrices);
 }
 
 void Interpreter::RunLinear(size_t node, SlotValues& values) const {
@@ -173,17 +211,37 @@ void Interpreter::RunLinear(size_t node, SlotValues& values) const {
     input = AsOperand(input);
     if (program_->operands[Index(layer.input)]) values[Index(layer.input)] = input;
   }
-  if (layer.companions.empty()) {
-    values[Index(layer.output)] = layer.linear(input);
-    return;
+  const std::vector<Linear> linears = LinearsOf(layer);
+  std::vector<at::Tensor> results = ApplyFrozen(input, linears, MatricesOf(layer, values));
+  if (results.empty() || (linears.size() > 1 && !FitsLayers(node, input, linears, results))) {
+    results.clear();
+    for (const Linear& linear : linears) results.push_back(linear(input));
   }
-  std::vector<Linear> linears = {layer.linear};
-  for (const size_t other : layer.companions) linears.push_back(linears_.at(other).linear);
-  std::vector<at::Tensor> results = ApplyEach(input, linears);
   values[Index(layer.output)] = std::move(results[0]);
   for (size_t i = 0; i < layer.companions.size(); ++i) {
     values[Index(linears_.at(layer.companions[i]).output)] = std::move(results[i + 1]);
   }
+}
+
+bool Interpreter::FitsLayers(size_t node, const at::Tensor& input,
+                             const std::vector<Linear>& linears,
+                             const std::vector<at::Tensor>& results) const {
+  const std::vector<int64_t> signature = {static_cast<int64_t>(input.scalar_type()), input.dim()};
+  return program_->verdicts->Fits(node, signature, [&] {
+    const at::NoGradGuard no_gradients;
+    bool fits = true;
+    for (size_t i = 0; i < linears.size(); ++i) {
+      fits = fits && Agree(results[i], linears[i](input), input.scalar_type(), /*operand=*/false);
+    }
+    if (!fits) WarnOf(node);
+    return fits;
+  });
+}
+
+void Interpreter::WarnOf(size_t node) const {
+  OXBOW_LOG(Warning) << "a fused kernel is not this network's: its operators run instead"
+                     << oxbow::Field("model", program_->graph.class_name)
+                     << oxbow::Field("node", NameOf(program_->graph, node));
 }
 
 void Interpreter::RunNode(size_t node, SlotValues& values) const {
@@ -235,11 +293,7 @@ bool Interpreter::FitsNodes(const Fusion& fusion, const std::vector<at::Tensor>&
       fits = fits && Agree(results[i], plain[Index(slots[i])].toTensor(),
                            ShortestTypeOf(fusion, at), fusion.operand);
     }
-    if (!fits) {
-      OXBOW_LOG(Warning) << "a fused kernel is not this network's: its operators run instead"
-                         << oxbow::Field("model", program_->graph.class_name)
-                         << oxbow::Field("node", NameOf(program_->graph, fusion.first));
-    }
+    if (!fits) WarnOf(fusion.first);
     return fits;
   });
 }
@@ -283,6 +337,7 @@ void Interpreter::Recompute(size_t index, SlotValues& values) const {
       given.emplace_back(slot, value);
     }
   }
+  given.emplace_back(static_cast<Slot>(program_->graph.slots), values.back());
   struct Results {
     std::vector<Slot> tensors;
     std::vector<std::pair<Slot, c10::IValue>> others;
@@ -290,7 +345,7 @@ void Interpreter::Recompute(size_t index, SlotValues& values) const {
   const auto results = std::make_shared<Results>();
   const Segment segment = [this, &section, input_slots, given, results](const Tensors& in) {
     const AutocastScope autocast(device_.type(), execution_.compute);
-    SlotValues inside(program_->graph.slots);
+    SlotValues inside(program_->graph.slots + 1);
     for (size_t i = 0; i < in.size(); ++i) inside[Index(input_slots[i])] = in[i];
     for (const auto& [slot, value] : given) inside[Index(slot)] = value;
     RunNodes(section.first, section.end, /*folded=*/false, inside);
@@ -334,7 +389,7 @@ void Interpreter::Fold(const SymbolValues& symbols, SlotValues& values) const {
 }
 
 std::vector<at::Tensor> Interpreter::Run(std::vector<at::Tensor> inputs, const Watch& watch) const {
-  SlotValues values(program_->graph.slots);
+  SlotValues values(program_->graph.slots + 1);  // The last: rounded matrices.
   SymbolValues symbols;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const GraphInput& input = program_->graph.inputs[i];
@@ -345,6 +400,7 @@ std::vector<at::Tensor> Interpreter::Run(std::vector<at::Tensor> inputs, const W
     values[Index(input.slot)] = std::move(inputs[i]);
   }
   const AutocastScope autocast(device_.type(), execution_.compute);
+  values.back() = RoundedMatrices();
   Fold(symbols, values);
   for (size_t i = 0; i < program_->sections.size(); ++i) {
     const Section& section = program_->sections[i];

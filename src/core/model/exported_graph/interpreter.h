@@ -44,6 +44,8 @@ class Interpreter {
     bool float32 = false;            // Also where other products are not.
     std::vector<size_t> companions;  // Nodes of other layers that go with it.
     bool given = false;              // It goes with an earlier one.
+    int64_t matrices = 0;            // How many elements of adapters the layers have,
+    int64_t matrices_begin = 0;      // and from which of all on.
   };
 
   void RunNodes(size_t first, size_t end, bool folded, SlotValues& values,
@@ -52,10 +54,18 @@ class Interpreter {
   void RunLinear(size_t node, SlotValues& values) const;
   // Layers of one input that are faster together than each on its own.
   void FindCompanions();
+  std::vector<Linear> LinearsOf(const LinearCall& layer) const;
+  // Adapters are rounded once for a pass.
+  void FindMatrices();
+  at::Tensor RoundedMatrices() const;
+  at::Tensor MatricesOf(const LinearCall& layer, const SlotValues& values) const;
+  bool FitsLayers(size_t node, const at::Tensor& input, const std::vector<Linear>& linears,
+                  const std::vector<at::Tensor>& results) const;
   // Its results by one kernel; false, and nothing is done, if its nodes must run instead.
   bool RunFusion(const Fusion& fusion, SlotValues& values) const;
   bool FitsNodes(const Fusion& fusion, const std::vector<at::Tensor>& results, const TensorAt& at,
                  const SlotValues& values) const;
+  void WarnOf(size_t node) const;
   // Drops what nobody reads after the node.
   void Forget(size_t node, SlotValues& values) const;
   void Recompute(size_t section, SlotValues& values) const;
@@ -68,6 +78,7 @@ class Interpreter {
   const Execution execution_;
   std::vector<Step> steps_;  // With weights in their places.
   std::map<size_t, LinearCall> linears_;
+  std::vector<at::Tensor> matrices_;     // Of adapters that are read side by side, flat.
   std::map<Slot, at::Tensor> fixed_;     // Weights and constants that fusions read.
   std::vector<SegmentWeights> weights_;  // By section.
 

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "core/model/exported_graph/folding.h"
 #include "core/model/exported_graph/fused_norms.h"
+#include "core/model/exported_graph/linear_groups.h"
 #include "core/model/exported_graph/operands.h"
 #include "core/model/exported_graph/shared_nodes.h"
 
@@ -200,6 +201,7 @@ absl::StatusOr<std::shared_ptr<const Program>> Compile(Graph graph) {
   program->needless_casts = NeedlessCasts(*program);
   KeepFusions(fusions, *program);
   program->sections = Sections(program->graph);
+  program->together = LinearGroups(*program);
   FindLives(*program);
   return program;
 }

@@ -52,7 +52,8 @@ struct Program {
   std::vector<Slot> folded_results;      // Values of theirs that the other nodes read.
   std::set<std::string> folded_symbols;  // The sizes that they depend on.
 
-  std::map<size_t, LinearNode> linears;  // By node.
+  std::map<size_t, LinearNode> linears;       // By node.
+  std::vector<std::vector<size_t>> together;  // Nodes of linear_groups.h.
 
   std::vector<bool> operands;        // By slot (operands.h).
   std::vector<bool> needless_casts;  // By node, where its argument has the type of products.
