@@ -202,10 +202,6 @@ absl::StatusOr<std::shared_ptr<const Architecture>> FromGraph(const Architecture
 
 absl::StatusOr<std::shared_ptr<const Architecture>> ReadExportedArchitecture(
     const ArchitectureSource& source) {
-  if (source.graph_json.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no graph of this network; ", ExportCommand(source.class_name)));
-  }
   auto architecture = FromGraph(source);
   if (!architecture.ok()) return Annotate(architecture.status(), "graph");
   return architecture;

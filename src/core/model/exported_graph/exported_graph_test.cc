@@ -409,7 +409,7 @@ TEST(ExportedGraphTest, AFileThatIsNoGraphIsRefused) {
   EXPECT_EQ(ParseGraph("{}").status().message(), "no key `format`");
   EXPECT_EQ(ParseGraph(std::string(100000, '[')).status().message(), "lists in lists without end");
   EXPECT_THAT(std::string(ReadExportedArchitecture({kClass, kConfig, ""}).status().message()),
-              HasSubstr("no graph of this network"));
+              HasSubstr("graph: not a JSON object"));
 }
 
 }  // namespace
