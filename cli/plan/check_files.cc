@@ -316,6 +316,7 @@ absl::Status MakeGraph(const io::DiffusersComponent& part,
   if (code == kExitOk && made.ok()) return WriteFileAtomically(graph, *made);
   std::string text = ReadFile(absl::StrCat("/proc/self/fd/", said)).value_or("");
   absl::StripAsciiWhitespace(&text);
+  if (text.empty()) text = "it said nothing";
   words.back() = "DIR";
   return absl::FailedPreconditionError(absl::StrCat(
       "the graph of this ", part.class_name, " was not made: ", text.substr(text.rfind('\n') + 1),
