@@ -99,10 +99,10 @@ class LanguageModelPipelinesTest : public ::testing::TestWithParam<Pipeline> {
   nlohmann::json adapter_;  // Targets, and the modules that PEFT gives an adapter for them.
 };
 
-// Promise: A model whose prompts a language model reads trains. Small Qwen-Image, Z-Image and FLUX.2
-// (dev and klein) encode their prompts, HunyuanVideo takes those that `tools/encode_prompts`
-// encoded; they train an adapter, draw, and export it under PEFT's names.
-// Their on-policy ratio is 1 on CPUs.
+// Promise: A model whose prompts a language model reads trains. Small Qwen-Image, Z-Image and
+// FLUX.2 (dev and klein) encode their prompts, HunyuanVideo takes those that `tools/encode_prompts`
+// encoded; they train an adapter, draw, and export it under PEFT's names. Their on-policy ratio is
+// 1 on CPUs.
 TEST_P(LanguageModelPipelinesTest, TrainsDrawsAndExportsAnAdapterUnderPeftsNames) {
   TrainingRun run(Settings());
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
