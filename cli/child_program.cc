@@ -2,9 +2,11 @@
 #include "cli/child_program.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -60,15 +62,11 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// A part that can be started.
-struct Found {
-  fs::path python;
-  std::vector<std::string> words;  // Behind the program's name.
-  std::vector<std::string> environment;
-};
+}  // namespace
 
-absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string>& arguments,
-                           std::vector<std::string> environment) {
+absl::StatusOr<PythonCall> FindPythonPart(const PythonPart& part,
+                                          const std::vector<std::string>& arguments,
+                                          std::vector<std::string> environment) {
   const std::string own = ValueIn(environment, "OXBOW_PYTHON");
   std::vector<fs::path> pythons;
   // Once: a shell takes the last of two, and Python the first.
@@ -81,8 +79,9 @@ absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string
   if (const fs::path sources = SourcesOf(program); !sources.empty()) {
     const std::string former = ValueIn(environment, "PYTHONPATH");
     set("PYTHONPATH",
-        absl::StrCat((sources / "python").string(), former.empty() ? "" : ":", former));
+        absl::StrCat((sources / part.folder).string(), former.empty() ? "" : ":", former));
     pythons.push_back(sources / ".deps/venv/bin/python3");
+    pythons.push_back(sources / ".deps/export/bin/python3");
   }
   if (fs::path python = ProgramOfPath("python3", environment); !python.empty()) {
     pythons.push_back(std::move(python));
@@ -96,7 +95,7 @@ absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string
     if (!there.ok() || *there != 0) continue;
     std::vector<std::string> words = {"-c", Script(kRunModule), part.module};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    return Found{std::move(python), std::move(words), std::move(environment)};
+    return PythonCall{std::move(python), std::move(words), std::move(environment)};
   }
   return absl::UnavailableError(absl::StrCat(
       "this command is a part of the Python package, and ",
@@ -104,10 +103,6 @@ absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string
       " it with ", absl::StrJoin(part.needs, ", "), ": pip install '", PackageHere(), "[",
       part.extra, "]', or name a Python that has them: OXBOW_PYTHON=PATH"));
 }
-
-}  // namespace
-
-namespace fs = std::filesystem;
 
 fs::path ProgramOfPath(const std::string& name, const std::vector<std::string>& environment) {
   for (const absl::string_view folder : absl::StrSplit(ValueIn(environment, "PATH"), ':')) {
@@ -122,33 +117,29 @@ fs::path ProgramOfPath(const std::string& name, const std::vector<std::string>& 
 }
 
 absl::StatusOr<int> RunProgram(const fs::path& program, std::vector<std::string> arguments,
-                               const std::vector<std::string>& environment, bool quiet,
-                               int printed) {
+                               const std::vector<std::string>& environment, bool quiet, int printed,
+                               const std::function<bool()>& killed) {
   SpawnOptions options{.binary = program, .argv = std::move(arguments), .environment = environment};
   options.argv.insert(options.argv.begin(), program.string());
-  const int nowhere = quiet ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
-  if (nowhere >= 0) options.output = {.out = nowhere, .err = nowhere};
-  if (printed >= 0) options.output = {.out = printed, .err = STDERR_FILENO};
+  const int nowhere = quiet && printed < 0 ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+  const int out = std::max(printed, nowhere);
+  if (out >= 0) options.output = {.out = out, .err = quiet ? out : STDERR_FILENO};
   const absl::StatusOr<pid_t> child = Spawn(options);
   if (nowhere >= 0) close(nowhere);
   if (!child.ok()) return child.status();
   int status = 0;
-  while (waitpid(*child, &status, 0) < 0) {
-    if (errno != EINTR) return absl::UnavailableError("its end cannot be waited for");
+  while (true) {
+    const pid_t ended = waitpid(*child, &status, killed ? WNOHANG : 0);
+    if (ended > 0) break;
+    if (ended < 0 && errno != EINTR) return absl::UnavailableError("its end cannot be waited for");
+    if (ended == 0 && killed()) kill(*child, SIGKILL);
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-absl::StatusOr<int> RunPythonPart(const PythonPart& part, const std::vector<std::string>& arguments,
-                                  std::vector<std::string> environment, int printed) {
-  OXBOW_ASSIGN_OR_RETURN(Found found, Find(part, arguments, std::move(environment)));
-  return RunProgram(found.python, std::move(found.words), found.environment, /*quiet=*/false,
-                    printed);
-}
-
 absl::Status BecomePythonPart(const PythonPart& part, const std::vector<std::string>& arguments,
                               std::vector<std::string> environment) {
-  OXBOW_ASSIGN_OR_RETURN(Found found, Find(part, arguments, std::move(environment)));
+  OXBOW_ASSIGN_OR_RETURN(PythonCall found, FindPythonPart(part, arguments, std::move(environment)));
   found.words.insert(found.words.begin(), found.python.string());
   execve(found.python.c_str(), Pointers(found.words).data(), Pointers(found.environment).data());
   return absl::UnavailableError(

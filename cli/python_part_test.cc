@@ -67,8 +67,11 @@ TEST_F(PythonPartTest, FilesOfTheWorkingDirectoryAreNotRun) {
   const auto former = std::filesystem::current_path();
   std::filesystem::current_path(scratch_.path());
   const int printed = open("/dev/null", O_WRONLY);
-  const auto code = RunPythonPart({.module = "json.tool", .needs = {}, .extra = {}}, {"--help"},
-                                  {absl::StrCat("PATH=", std::getenv("PATH"))}, printed);
+  const auto call = FindPythonPart({.module = "json.tool", .needs = {}, .extra = {}}, {"--help"},
+                                   {absl::StrCat("PATH=", std::getenv("PATH"))});
+  ASSERT_TRUE(call.ok()) << call.status();
+  const auto code =
+      RunProgram(call->python, call->words, call->environment, /*quiet=*/false, printed);
   std::filesystem::current_path(former);
   close(printed);
   EXPECT_EQ(code.value(), 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan/check_files.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,17 +9,24 @@
 #include <set>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/exit_code.h"
+#include "base/file.h"
 #include "base/listening_sockets.h"
 #include "base/nearest_name.h"
+#include "base/status_macros.h"
+#include "cli/child_program.h"
 #include "config/file_paths.h"
 #include "config/rules.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
 #include "io/hub_id.h"
+#include "io/network_graph.h"
 #include "io/prompts/text_encoders.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
@@ -33,6 +41,8 @@ namespace {
 
 using config::Findings;
 using config::Problem;
+
+constexpr char kGraph[] = "graph.json.gz";
 
 // The replay buffer always refuses a larger entry. The number of entries of a step does not matter:
 // they go in as many calls as they need.
@@ -270,6 +280,50 @@ void CheckReward(const char* key, const v1::ScorerConfig& scorer, Findings& f) {
   f.AddIfBad("reward.scorers", reward::CheckScorer(scorer));
 }
 
+// Makes DIRECTORY/graph.json.gz of a part of the model. kUnavailable where no Python here can;
+// other errors as CheckRunWithGraphs.
+absl::Status MakeGraph(const io::DiffusersComponent& part,
+                       const std::vector<std::string>& environment,
+                       const std::function<bool()>& stopped, std::ostream& out) {
+  const std::filesystem::path graph = part.directory / kGraph, work = TemporaryOf(graph);
+  std::vector<std::string> words = {"export",   part.class_name,
+                                    "--config", (part.directory / "config.json").string(),
+                                    "--out",    work.string()};
+  OXBOW_ASSIGN_OR_RETURN(const PythonCall call,
+                         FindPythonPart({.module = "export_model.__main__",
+                                         .needs = {"diffusers", "torch", "transformers"},
+                                         .extra = {},
+                                         .folder = "tools"},
+                                        words, environment));
+  out << "model.path: makes the graph of this " << part.class_name << " once, with "
+      << call.python.string() << ", which takes a minute or more: " << graph.string() << std::endl;
+  std::error_code error;
+  if (!std::filesystem::create_directory(work, error)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no graph can be written: ", error.message(), ": ", graph.string()));
+  }
+  const int said = memfd_create("said", MFD_CLOEXEC);
+  const absl::Cleanup remove = [&] {
+    std::filesystem::remove_all(work, error);
+    close(said);
+  };
+  bool asked = false;
+  OXBOW_ASSIGN_OR_RETURN(
+      const int code, RunProgram(call.python, call.words, call.environment,
+                                 /*quiet=*/true, said, [&] { return asked = asked || stopped(); }));
+  if (asked) return ErrorOf(kExitDrained, "asked to stop while it made a graph; nothing was begun");
+  const auto made = ReadFile(work / kGraph);
+  if (code == kExitOk && made.ok()) return WriteFileAtomically(graph, *made);
+  std::string text = ReadFile(absl::StrCat("/proc/self/fd/", said)).value_or("");
+  absl::StripAsciiWhitespace(&text);
+  if (text.empty()) text = "it said nothing";
+  words.back() = "DIR";
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the graph of this ", part.class_name, " was not made: ", text.substr(text.rfind('\n') + 1),
+      " (exit code ", code, "; the same by hand, in tools: ", call.python.string(),
+      " -m export_model ", absl::StrJoin(words, " "), ")"));
+}
+
 }  // namespace
 
 std::vector<Problem> CheckGpus(const v1::RunConfig& config, int gpus) {
@@ -315,6 +369,24 @@ std::vector<Problem> CheckRun(const v1::RunConfig& config) {
   Findings f{config::Validate(config)};
   f.Add(CheckFiles(config));
   return std::move(f.problems);
+}
+
+absl::StatusOr<std::vector<Problem>> CheckRunWithGraphs(const v1::RunConfig& config,
+                                                        const std::vector<std::string>& environment,
+                                                        const std::function<bool()>& stopped,
+                                                        std::ostream& out) {
+  std::set<std::filesystem::path> made;
+  while (true) {
+    std::vector<Problem> problems = CheckRun(config);
+    if (std::ranges::count(problems, config::Severity::kError, &Problem::severity) != 1) {
+      return problems;
+    }
+    const auto part = io::WithoutGraph(run::ReadModelFacts(config).status());
+    if (!part.has_value() || !made.insert(part->directory).second) return problems;
+    const absl::Status status = MakeGraph(*part, environment, stopped, out);
+    if (absl::IsUnavailable(status)) return problems;  // They have the command.
+    OXBOW_RETURN_IF_ERROR(status);
+  }
 }
 
 v1::RunConfig WithoutDevices(v1::RunConfig config) {

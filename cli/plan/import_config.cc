@@ -78,9 +78,12 @@ absl::StatusOr<Draft> DraftFromPython(const ImportFlags& flags) {
   const std::string path = absl::StrCat("/proc/self/fd/", printed);
   Lines arguments = {"--", flags.tool, flags.file};
   if (flags.gpus > 0) arguments.insert(arguments.begin(), absl::StrCat("--gpus=", flags.gpus));
-  const auto ended = RunPythonPart(
+  const auto call = FindPythonPart(
       {.module = "oxbow.importers.command", .needs = {"PyYAML"}, .extra = "importers"}, arguments,
-      config::ProcessEnvironment(), printed);
+      config::ProcessEnvironment());
+  const auto ended =
+      call.ok() ? RunProgram(call->python, call->words, call->environment, /*quiet=*/false, printed)
+                : call.status();
   const auto text = ReadFile(path);
   close(printed);
   OXBOW_RETURN_IF_ERROR(ended.status());

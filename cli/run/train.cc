@@ -105,6 +105,13 @@ absl::StatusOr<JoinAddress> JoinOf(const TrainFlags& flags) {
   return join;
 }
 
+// A stop signal that arrives within `wait`; 0 if none does.
+int TakeStopSignal(absl::Duration wait) {
+  const sigset_t signals = rpc::StopSignals();
+  const timespec timeout = absl::ToTimespec(wait);
+  return std::max(0, sigtimedwait(&signals, nullptr, &timeout));
+}
+
 absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const TrainFlags& flags,
                                                        const JoinAddress& join) {
   std::vector<std::string> set = flags.set;
@@ -116,7 +123,10 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const TrainFlags& flags,
                              ? config::LoadRunConfig(flags.file, set, environment, GpusHere().count)
                              : config::LoadRunAgain(flags.resume_dir, set, environment));
   if (!join.host.empty()) resolved.provenance["services.host"] = "--listen";
-  const std::vector<config::Problem> problems = CheckRun(resolved.config);
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::vector<config::Problem> problems,
+      CheckRunWithGraphs(
+          resolved.config, environment, [] { return TakeStopSignal(kPollEvery) != 0; }, std::cout));
   OXBOW_RETURN_IF_ERROR(config::FirstError(problems, resolved.provenance));
   for (const config::Problem& problem : problems) {
     Warn(problem, resolved.provenance);
@@ -206,13 +216,6 @@ absl::Status AskServersElsewhere(const config::ResolvedConfig& resolved) {
     if (problem.severity != config::Severity::kError) Warn(problem, resolved.provenance);
   }
   return config::FirstError(problems, resolved.provenance);
-}
-
-// A stop signal that arrives within `wait`; 0 if none does.
-int TakeStopSignal(absl::Duration wait) {
-  const sigset_t signals = rpc::StopSignals();
-  const timespec timeout = absl::ToTimespec(wait);
-  return std::max(0, sigtimedwait(&signals, nullptr, &timeout));
 }
 
 // Until the run has ended. `joinable`: workers of other machines may come, and are told where.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids against transformers', on the byte_pairs_*.json of tools/make_text_goldens.py:
+// Ids against transformers', on the byte_pairs_*.json of tools/make_language_model_goldens.py:
 // OXBOW_TEXT_GOLDENS, or tests/golden/text.
 #include "io/bpe_tokenizer.h"
 

@@ -4,15 +4,18 @@
 #include <filesystem>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/json.h"
-#include "base/status_macros.h"
 #include "core/model/exported_graph/exported_network.h"
-#include "core/model/exported_graph/graph_config.h"
-#include "io/graph_files.h"
 
 namespace oxbow::io {
+namespace {
+
+constexpr char kWithoutGraph[] = "oxbow/without_graph";  // A payload: class, new line, directory.
+
+}  // namespace
 
 int64_t NetworkGraph::Size(const char* key) const {
   const auto config = ParseJson(graph.config_json);
@@ -22,27 +25,32 @@ int64_t NetworkGraph::Size(const char* key) const {
 }
 
 absl::StatusOr<NetworkGraph> FindNetworkGraph(const DiffusersComponent& network, bool velocity) {
-  namespace fs = std::filesystem;
-  const auto read = [&](const fs::path& path) -> absl::StatusOr<NetworkGraph> {
-    OXBOW_ASSIGN_OR_RETURN(std::string json, ReadGraphFile(path));
-    auto graph =
-        model::exported::ParseNetwork(json, network.class_name, network.config_json, velocity);
-    if (!graph.ok()) return DataError(graph.status(), path);
-    return NetworkGraph{*std::move(graph), std::move(json)};
-  };
-  const GraphFiles files = FindGraphFiles(network);
-  if (!files.own.empty()) return read(files.own);
-  std::string others;  // The shipped ones, and why they do not fit.
-  for (const fs::path& path : files.shipped) {
-    absl::StatusOr<NetworkGraph> graph = read(path);
-    if (graph.ok() || !absl::IsFailedPrecondition(graph.status())) return graph;
-    absl::StrAppend(&others, others.empty() ? " (" : "; ", graph.status().message());
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(network.directory.string(), ": no graph of this ", network.class_name, others,
-                   others.empty() ? "; " : "); ",
-                   model::exported::ExportCommand(network.class_name,
-                                                  fs::absolute(network.directory).string())));
+  return FirstGraph(network, [&](const std::string& json) -> absl::StatusOr<NetworkGraph> {
+    OXBOW_ASSIGN_OR_RETURN(
+        auto graph,
+        model::exported::ParseNetwork(json, network.class_name, network.config_json, velocity));
+    return NetworkGraph{std::move(graph), json};
+  });
+}
+
+absl::Status NoGraphOf(const DiffusersComponent& part, const std::string& others) {
+  std::error_code ignored;
+  const std::string directory = std::filesystem::absolute(part.directory, ignored).string();
+  absl::Status status = absl::FailedPreconditionError(absl::StrCat(
+      "no graph of this ", part.class_name, others.empty() ? "" : absl::StrCat(" (", others, ")"),
+      "; make it once, in oxbow's source tree: `pip install -r "
+      "tools/export_model/requirements.txt && cd tools && python3 -m export_model export ",
+      part.class_name, " --config ", directory, "/config.json --out ", directory, "`"));
+  status.SetPayload(kWithoutGraph, absl::Cord(absl::StrCat(part.class_name, "\n", directory)));
+  return status;
+}
+
+std::optional<DiffusersComponent> WithoutGraph(const absl::Status& error) {
+  const auto said = error.GetPayload(kWithoutGraph);
+  if (!said.has_value()) return std::nullopt;
+  const std::pair<std::string, std::string> part =
+      absl::StrSplit(std::string(*said), absl::MaxSplits('\n', 1));
+  return DiffusersComponent{.class_name = part.first, .directory = part.second};
 }
 
 }  // namespace oxbow::io

@@ -11,10 +11,9 @@
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "config/rules.h"
-#include "core/model/exported_graph/graph_config.h"
 #include "core/model/image_sampler.h"
 #include "core/model/lora.h"
-#include "io/graph_files.h"
+#include "io/network_graph.h"
 #include "io/prompts/encoder_files.h"
 #include "io/prompts/prompt_store.h"
 #include "io/prompts/text_encoders.h"
@@ -61,31 +60,6 @@ absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& compone
     }
   }
   return bytes;
-}
-
-// The result of `read` for a component's exported graph, or for none (empty) where none fits. A
-// directory's own graph must fit; among the shipped ones the config chooses.
-template <typename Read>
-auto WithGraph(const io::DiffusersComponent& component, const Read& read)
-    -> decltype(read(std::string())) {
-  const io::GraphFiles graphs = io::FindGraphFiles(component);
-  if (!graphs.own.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(const std::string graph_json, io::ReadGraphFile(graphs.own));
-    auto made = read(graph_json);
-    if (made.ok()) return made;
-    return io::DataError(made.status(), graphs.own.string());
-  }
-  for (const std::filesystem::path& path : graphs.shipped) {
-    OXBOW_ASSIGN_OR_RETURN(const std::string graph_json, io::ReadGraphFile(path));
-    if (auto made = read(graph_json); made.ok()) return made;
-  }
-  auto without = read(std::string());
-  if (without.ok()) return without;
-  std::error_code ignored;
-  return absl::Status(
-      without.status().code(),
-      model::exported::WithPaths(std::string(without.status().message()),
-                                 std::filesystem::absolute(component.directory, ignored).string()));
 }
 
 // Facts of the autoencoder that sampling needs; without one the latent is the image.
@@ -225,20 +199,18 @@ absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(
         absl::StrCat("config.json is of ", class_name,
                      " (its _class_name, or without one), model_index.json says ", vae.class_name));
   }
-  return WithGraph(vae, [&](const std::string& graph_json) {
+  return io::FirstGraph(vae, [&](const std::string& graph_json) {
     return model::ReadDecoder(vae.config_json, graph_json);
   });
 }
 
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const io::DiffusersComponent& transformer) {
-  auto architecture = WithGraph(transformer, [&](const std::string& graph_json) {
+  return io::FirstGraph(transformer, [&](const std::string& graph_json) {
     return model::ReadArchitecture({.class_name = transformer.class_name,
                                     .config_json = transformer.config_json,
                                     .graph_json = graph_json});
   });
-  if (architecture.ok() || !absl::IsInvalidArgument(architecture.status())) return architecture;
-  return io::DataError(architecture.status(), (transformer.directory / "config.json").string());
 }
 
 void FillLoraTargets(const model::Architecture& architecture, v1::ModelConfig& config) {

@@ -19,7 +19,6 @@
 
 #include "base/file.h"
 #include "core/model/architecture.h"
-#include "core/model/exported_graph/exported_architecture.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
 #include "core/model/velocity_model.h"
@@ -82,7 +81,7 @@ class ExportedGolden : public ::testing::TestWithParam<std::string> {
         Sort(cases_[static_cast<size_t>(std::stoi(name))], rest, tensor);
       }
     }
-    auto architecture = exported::ReadExportedArchitecture(source_);
+    auto architecture = ReadArchitecture(source_);
     EXPECT_TRUE(architecture.ok()) << architecture.status();
     architecture_ = *std::move(architecture);
   }

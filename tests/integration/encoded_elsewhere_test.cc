@@ -100,9 +100,9 @@ class LanguageModelPipelinesTest : public ::testing::TestWithParam<Pipeline> {
 };
 
 // Promise: A model whose prompts a language model reads trains. Small Qwen-Image, Z-Image and
-// FLUX.2-klein encode their prompts, HunyuanVideo takes those that
-// `tools/encode_prompts` encoded; they train an adapter, draw, and export it under PEFT's names.
-// Their on-policy ratio is 1 on CPUs.
+// FLUX.2 (dev and klein) encode their prompts, HunyuanVideo takes those that `tools/encode_prompts`
+// encoded; they train an adapter, draw, and export it under PEFT's names. Their on-policy ratio is
+// 1 on CPUs.
 TEST_P(LanguageModelPipelinesTest, TrainsDrawsAndExportsAnAdapterUnderPeftsNames) {
   TrainingRun run(Settings());
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -171,6 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Pipeline{"qwen_image", "qwen_image_decoder_tiny", 256, {"sampling.guidance=4"}},
         Pipeline{"z_image", "kl_decoder_flux", 64, {"sampling.guidance=3"}},
+        Pipeline{"flux2_dev", "flux2_decoder_tiny", 256, {"sampling.embedded_guidance=4"}},
         Pipeline{"flux2_klein", "flux2_decoder_tiny", 80},
         Pipeline{"hunyuan_video",
                  "hunyuan_decoder_tiny",

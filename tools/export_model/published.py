@@ -39,7 +39,7 @@ LTX_DECODER = dict(
 KL = dict(block_out_channels=[128, 256, 512, 512], layers_per_block=2, latent_channels=16,
           down_block_types=["DownEncoderBlock2D"] * 4, up_block_types=["UpDecoderBlock2D"] * 4, use_quant_conv=False,
           use_post_quant_conv=False)
-# Language models that read prompts: the config.json of Qwen2.5-VL-7B-Instruct, Qwen3-4B and 8B.
+# Language models that read prompts: the config.json of Qwen2.5-VL-7B-Instruct, Qwen3-4B and 8B, Mistral-Small-3.2-24B-Instruct.
 QWEN3 = dict(vocab_size=151936, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
              rms_norm_eps=1e-6, rope_theta=1000000.0)
 QWEN3_4B = QWEN3 | dict(hidden_size=2560, intermediate_size=9728)
@@ -93,6 +93,9 @@ PUBLISHED = {
     "z-image-qwen3-4b": ("Qwen3Model", QWEN3_4B),
     "flux.2-klein-qwen3-4b": ("Qwen3ForCausalLM", QWEN3_4B),
     "flux.2-klein-qwen3-8b": ("Qwen3ForCausalLM", QWEN3 | dict(hidden_size=4096, intermediate_size=12288)),
+    "flux.2-dev-mistral-small-3.2": ("Mistral3ForConditionalGeneration", dict(
+        vocab_size=131072, hidden_size=5120, intermediate_size=32768, num_hidden_layers=40, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, rms_norm_eps=1e-5, rope_theta=1000000000.0)),
     "clip-l": ("CLIPTextModel", CLIP_L),
     "clip-l-projected": ("CLIPTextModelWithProjection", CLIP_L | dict(projection_dim=768)),
     "clip-bigg": ("CLIPTextModelWithProjection", dict(

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "core/model/exported_graph/exported_architecture.h"
 
 namespace oxbow::model {
 
@@ -99,11 +98,6 @@ absl::Status CheckDimensions(const LatentGeometry& geometry,
   if (static_cast<int64_t>(latent_shape.size()) == geometry.dimensions()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("latent shape is not ", geometry.layout(),
                                                  "; dimensions: ", latent_shape.size()));
-}
-
-absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(
-    const ArchitectureSource& source) {
-  return exported::ReadExportedArchitecture(source);
 }
 
 }  // namespace oxbow::model

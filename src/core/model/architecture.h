@@ -135,14 +135,15 @@ bool LaunchesCount(const Architecture& architecture, const std::vector<int64_t>&
 struct ArchitectureSource {
   std::string class_name;
   std::string config_json;
-  std::string graph_json;  // Its exported graph; empty without one.
+  std::string graph_json;  // Its exported graph.
 };
 
 // Endings of the names of the layers that people give an adapter (architecture_table.cc); empty
 // where none are known: a run must name them.
 std::vector<std::string> LoraTargetsOf(const Architecture& architecture);
 
-// kInvalidArgument for a config or graph that is not that transformer's.
+// kInvalidArgument for a graph that cannot be read, for one of another class or config (naming the
+// first key that differs), and for one that does not run on shapes that it says it takes.
 absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(
     const ArchitectureSource& source);
 

@@ -16,12 +16,6 @@ constexpr LatentGeometry kImages{.channels = 16, .side = 128, .patch = kSquare, 
 constexpr LatentGeometry kVideos{
     .channels = 4, .frames = 5, .side = 8, .patch = kSquare, .side_max = 16};
 
-std::string RefusalOf(const std::string& class_name, const std::string& config) {
-  const auto architecture = ReadArchitecture({class_name, config});
-  EXPECT_EQ(architecture.status().code(), absl::StatusCode::kInvalidArgument) << config;
-  return std::string(architecture.status().message());
-}
-
 TEST(ArchitectureTest, SizesAreInPixelsAndAVideoHasFrames) {
   EXPECT_THAT(*LatentShape(kImages, {.space = 8}, {512, 768}), ElementsAre(16, 64, 96));
   EXPECT_THAT(*LatentShape(kImages, {.space = 8}, {}), ElementsAre(16, 128, 128)) << "its own size";
@@ -106,12 +100,6 @@ TEST(ArchitectureTest, FramesThatDoNotFitAreRefusedWithTheNearestThatDo) {
   EXPECT_THAT(why(limited, 85), HasSubstr("at most 81"));
   EXPECT_THAT(why(kImages, 33), HasSubstr("sampling.frames must be 0"));
   EXPECT_THAT(why(kImages, 1), HasSubstr("sampling.frames must be 0"));
-}
-
-TEST(ArchitectureTest, AClassWithoutARowNeedsAGraphAndIsToldHowToGetIt) {
-  const std::string why = RefusalOf("FluxTransformer2DModel", "{}");
-  EXPECT_THAT(why, HasSubstr("no graph of this network"));
-  EXPECT_THAT(why, HasSubstr("export_model export FluxTransformer2DModel"));
 }
 
 TEST(ArchitectureTest, AGraphSaysWhatTheNetworkTakes) {

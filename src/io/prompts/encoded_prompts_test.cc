@@ -581,6 +581,12 @@ TEST(EncodedPromptsTest, PublishedEncodersHaveTheirGraphs) {
          "feed_forward_proj": "gated-gelu", "layer_norm_epsilon": 1e-06)";
   EXPECT_EQ(found("T5EncoderModel", absl::StrCat(R"({"vocab_size": 32128, )", xxl, "}")), 219u);
   EXPECT_EQ(found("UMT5EncoderModel", absl::StrCat(R"({"vocab_size": 256384, )", xxl, "}")), 242u);
+  EXPECT_EQ(found("Mistral3ForConditionalGeneration",  // FLUX.2-dev takes 30 layers of its 40.
+                  R"({"vocab_size": 131072, "hidden_size": 5120, "intermediate_size": 32768,
+                      "num_hidden_layers": 40, "num_attention_heads": 32, "head_dim": 128,
+                      "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+                      "rope_theta": 1000000000.0, "rope_type": "default"})"),
+            271u);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prompts that language models read, against diffusers' encode_prompt on the tiny pipelines of
-// tools/make_text_goldens.py.
+// tools/make_language_model_goldens.py.
 #include <ATen/ATen.h>
 
 #include <cstdlib>
@@ -20,7 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-constexpr double kOff = 1e-5;
+// Behind the 28 and 31 layers of random weights of FLUX.2's, float32 in diffusers itself is up to
+// 1.7e-5 from float64.
+double OffAtMost(const std::string& name) { return name.starts_with("flux2") ? 3e-5 : 1e-5; }
 
 fs::path TextGoldens() {
   const char* directory = std::getenv("OXBOW_TEXT_GOLDENS");
@@ -74,7 +76,8 @@ TEST_P(LanguageModelSideTest, PromptsAreReadAsDiffusersHasThem) {
   ASSERT_TRUE(prompts.ok()) << prompts.status();
   const auto read = (*prompts)->Get(golden.texts);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_LE(Difference(read->at(model::kPromptTokens), golden.out.at("out.tokens")), kOff);
+  const double off_at_most = OffAtMost(GetParam());
+  EXPECT_LE(Difference(read->at(model::kPromptTokens), golden.out.at("out.tokens")), off_at_most);
   EXPECT_EQ(read->contains(model::kPromptMask), golden.out.contains("out.mask"));
   if (golden.out.contains("out.mask")) {
     EXPECT_TRUE(at::equal(read->at(model::kPromptMask), golden.out.at("out.mask")));
@@ -83,7 +86,7 @@ TEST_P(LanguageModelSideTest, PromptsAreReadAsDiffusersHasThem) {
   ASSERT_TRUE(alone.ok()) << alone.status();
   EXPECT_LE(
       Difference(alone->at(model::kPromptTokens), read->at(model::kPromptTokens).narrow(0, 0, 1)),
-      kOff);
+      off_at_most);
 }
 
 // Weights that are stored in 16 bits are computed in them, and so are those that a run says are.
@@ -96,14 +99,13 @@ TEST_P(LanguageModelSideTest, ShortTypesComeClose) {
     const auto read = (*prompts)->Get(golden.texts);
     ASSERT_TRUE(read.ok()) << read.status();
     const double off = Difference(read->at(model::kPromptTokens), golden.out.at("out.tokens"));
-    EXPECT_GT(off, kOff);
-    // The 28 layers of random weights of FLUX.2 klein's amplify what is rounded.
-    EXPECT_LT(off, std::string(GetParam()) == "flux2_klein" ? 1 : 0.1);
+    EXPECT_GT(off, OffAtMost(GetParam()));
+    EXPECT_LT(off, std::string(GetParam()).starts_with("flux2") ? 1 : 0.1);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Pipelines, LanguageModelSideTest,
-                         ::testing::Values("qwen_image", "z_image", "flux2_klein"),
+                         ::testing::Values("qwen_image", "z_image", "flux2_dev", "flux2_klein"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(LanguageModelTemplateTest, TokensOfTheTemplateCountAndOneOfAnotherModelIsRefused) {

@@ -86,7 +86,8 @@ def flux2_klein():
 
 def flux2_dev():
     """Its directory names a processor of pictures, of which a prompt needs the tokenizer alone."""
-    text = TEXT | dict(model_type="mistral", vocab_size=300, head_dim=4, num_hidden_layers=31, hidden_size=8, intermediate_size=8)
+    text = TEXT | dict(model_type="mistral", vocab_size=300, head_dim=4, num_hidden_layers=31, hidden_size=8, intermediate_size=8,
+                       rms_norm_eps=1e-5, sliding_window=None, rope_parameters={"rope_type": "default", "rope_theta": 1e9})
     vision = dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
                   patch_size=4, image_size=8)  # Its pipeline takes layers 10, 20 and 30 of the text.
     return diffusers.Flux2Pipeline(

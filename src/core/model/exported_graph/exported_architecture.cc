@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/model/exported_graph/exported_architecture.h"
-
+// Any diffusers transformer as an Architecture: what its exported graph says (docs/models.md).
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
+#include "core/model/architecture.h"
 #include "core/model/exported_graph/dry_run.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
@@ -246,16 +246,15 @@ absl::StatusOr<std::shared_ptr<const Architecture>> FromGraph(const Architecture
 }
 
 }  // namespace
+}  // namespace oxbow::model::exported
 
-absl::StatusOr<std::shared_ptr<const Architecture>> ReadExportedArchitecture(
+namespace oxbow::model {
+
+absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(
     const ArchitectureSource& source) {
-  if (source.graph_json.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no graph of this network; ", ExportCommand(source.class_name)));
-  }
-  auto architecture = FromGraph(source);
+  auto architecture = exported::FromGraph(source);
   if (!architecture.ok()) return Annotate(architecture.status(), "graph");
   return architecture;
 }
 
-}  // namespace oxbow::model::exported
+}  // namespace oxbow::model

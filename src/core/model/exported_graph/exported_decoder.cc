@@ -288,10 +288,6 @@ absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> DecoderFromGraph(
 
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadExportedDecoder(
     const DecoderSource& source) {
-  if (source.graph_json.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no graph of this autoencoder; ", ExportCommand(source.class_name)));
-  }
   auto architecture = DecoderFromGraph(source);
   if (!architecture.ok()) return Annotate(architecture.status(), "graph");
   return architecture;

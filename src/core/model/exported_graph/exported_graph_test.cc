@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/model/architecture.h"
 #include "core/model/exported_graph/dry_run.h"
-#include "core/model/exported_graph/exported_architecture.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph.h"
 #include "core/model/exported_graph/program.h"
@@ -26,7 +26,7 @@ constexpr char kConfig[] = R"({"_class_name": "SmallTransformer2DModel", "width"
 
 absl::StatusOr<std::shared_ptr<const Architecture>> Read(const Json& graph,
                                                          const char* config = kConfig) {
-  return ReadExportedArchitecture({kClass, config, graph.dump()});
+  return ReadArchitecture({kClass, config, graph.dump()});
 }
 
 std::shared_ptr<const Architecture> Small() {
@@ -319,8 +319,7 @@ TEST(ExportedGraphTest, AGraphOfAnotherConfigIsRefusedByKey) {
   EXPECT_EQ(refusal(R"({"width": 4, "act": "gelu"})"),
             "graph: act is \"gelu\", and the graph is for \"silu\"");
   EXPECT_EQ(
-      std::string(
-          ReadExportedArchitecture({"Other", kConfig, SmallGraph().dump()}).status().message()),
+      std::string(ReadArchitecture({"Other", kConfig, SmallGraph().dump()}).status().message()),
       "graph: class: SmallTransformer2DModel instead of Other");
 }
 
@@ -408,8 +407,8 @@ TEST(ExportedGraphTest, AFileThatIsNoGraphIsRefused) {
   EXPECT_EQ(ParseGraph("[").status().message(), "not a JSON object");
   EXPECT_EQ(ParseGraph("{}").status().message(), "no key `format`");
   EXPECT_EQ(ParseGraph(std::string(100000, '[')).status().message(), "lists in lists without end");
-  EXPECT_THAT(std::string(ReadExportedArchitecture({kClass, kConfig, ""}).status().message()),
-              HasSubstr("no graph of this network"));
+  EXPECT_THAT(std::string(ReadArchitecture({kClass, kConfig, ""}).status().message()),
+              HasSubstr("graph: not a JSON object"));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/exported_network.h"
 
-#include "core/model/exported_graph/exported_architecture.h"
+#include "core/model/architecture.h"
 #include "core/model/exported_graph/settled_nodes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -247,7 +247,7 @@ TEST(ExportedNetworkTest, ObjectsOfAConfigAreComparedKeyByKey) {
 
 TEST(ExportedNetworkTest, ATransformerIsNoNetworkOfAnotherKind) {
   const absl::Status status =
-      ReadExportedArchitecture(
+      ReadArchitecture(
           {.class_name = "SmallReward", .config_json = "{}", .graph_json = SmallNetwork().dump()})
           .status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("not a transformer's graph"));

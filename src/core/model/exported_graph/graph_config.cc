@@ -2,7 +2,6 @@
 #include "core/model/exported_graph/graph_config.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/json.h"
 #include "base/status_macros.h"
 
@@ -37,27 +36,12 @@ absl::Status CheckObject(const std::string& path, const Json& exported, const Js
   return absl::OkStatus();
 }
 
-constexpr char kArguments[] = "--config CONFIG --out DIR";
-
 }  // namespace
 
 absl::Status CheckConfig(const Graph& graph, const std::string& config_json) {
   const Json config = ParseJson(config_json);
   if (!config.is_object()) return absl::InvalidArgumentError("config.json is not a JSON object");
   return CheckObject("", Json::parse(graph.config_json), config, Json::parse(graph.defaults_json));
-}
-
-std::string ExportCommand(const std::string& class_name, const std::string& directory) {
-  const std::string command = absl::StrCat(
-      "make it once, in oxbow's source tree: `pip install -r "
-      "tools/export_model/requirements.txt && cd tools && python3 -m export_model export ",
-      class_name, " ", kArguments, "`");
-  return directory.empty() ? command : WithPaths(command, directory);
-}
-
-std::string WithPaths(const std::string& text, const std::string& directory) {
-  return absl::StrReplaceAll(
-      text, {{kArguments, absl::StrCat("--config ", directory, "/config.json --out ", directory)}});
 }
 
 }  // namespace oxbow::model::exported
