@@ -132,6 +132,7 @@ rehearse-gpu: deps $(BUILD)/build.ninja
 	@$(if $(REHEARSAL_EVERY),OXBOW_FULL_DEVICE_EVERY=$(REHEARSAL_EVERY)) tests/rehearsal/run.sh $(BUILD)
 	@tests/rehearsal/full_runs.py $(BUILD) --jobs 2 $(if $(REHEARSAL_EVERY),--every $(REHEARSAL_EVERY))
 	@tests/rehearsal/worker_per_gpu.py $(BUILD)
+	@tests/rehearsal/lent_base.py $(BUILD)
 	@tools/gpu_evidence/pack.py $(BUILD) --out $(BUILD)/evidence --parts bench --rehearsal --folder
 	@OXBOW_REHEARSAL_DEVICES=2 .deps/venv/bin/python3 tools/gpu_evidence/run.py $(BUILD)/evidence/pack --out $(BUILD)/evidence \
 	  --smoke --only SD3.5-M FLUX Wan decoder

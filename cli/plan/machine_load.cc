@@ -2,6 +2,7 @@
 #include "cli/plan/machine_load.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -176,14 +177,20 @@ std::vector<ProcessRow> ProcessRows(const v1::RunConfig& config, const run::Mode
   const std::vector<MemoryItem> learner = LearnerMemory(config, facts);
   const std::vector<MemoryItem> member = MemberMemory(config, facts);
   const std::vector<MemoryItem> worker = WorkerMemory(config, facts);
+  const std::vector<MemoryItem> borrower = WorkerMemory(config, facts, /*borrows=*/true);
+  std::set<std::optional<int>> lenders;
+  if (config::LendsBase(config.model())) {
+    for (const int planned : plan.ranks) lenders.insert(config::GpuOf(device, planned));
+  }
   std::vector<ProcessRow> rows;
   for (size_t i = 0; i < plan.ranks.size(); ++i) {
     rows.push_back(ModelRow(ProcessKind::kRank, static_cast<int>(i), device, plan.ranks[i],
                             i == 0 ? learner : member));
   }
   for (size_t i = 0; i < plan.workers.size(); ++i) {
-    rows.push_back(
-        ModelRow(ProcessKind::kWorker, static_cast<int>(i), device, plan.workers[i], worker));
+    const bool borrows = lenders.contains(config::GpuOf(device, plan.workers[i]));
+    rows.push_back(ModelRow(ProcessKind::kWorker, static_cast<int>(i), device, plan.workers[i],
+                            borrows ? borrower : worker));
   }
   for (size_t i = 0; i < run::RewardServersOf(config); ++i) {
     AddRewardServer(static_cast<int>(i), plan.rewards[i], rewards, rows);

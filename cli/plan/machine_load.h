@@ -43,7 +43,8 @@ struct ProcessRow {
 };
 
 // In the order in which a table shows them. `rewards`: weights of one reward server by the device
-// that the config names; "cuda" is the GPU of its plan (config/device_plan.h).
+// that the config names; "cuda" is the GPU of its plan (config/device_plan.h). Workers that have
+// the base of a rank on their GPU (config::LendsBase) are without it.
 std::vector<ProcessRow> ProcessRows(const v1::RunConfig& config, const run::ModelFacts& facts,
                                     const BytesOfDevices& rewards, int gpus);
 

@@ -138,6 +138,28 @@ TEST(MachineLoadTest, WorkersOffloadWhereTheLearnerDoes) {
   EXPECT_LT(worker("recompute + offload_weights"), worker("recompute") - 3000 * kOneMillion);
 }
 
+// A LoRA's frozen weights, which a rank and the workers on its GPU have there once.
+TEST(MachineLoadTest, ABaseCountsOnceOnAGpu) {
+  run::ModelFacts facts = Model();
+  facts.trained_parameters = 10 * kOneMillion;
+  const auto worker = [&](std::vector<std::string> set, size_t number) {
+    set.insert(set.end(), {"model.trained=lora", "services.rollout_workers=2"});
+    return ProcessRows(RunWith(set), facts, {}, 2)[1 + number].gpu_bytes;
+  };
+  const uint64_t base = 4 * facts.transformer_parameters;
+  const uint64_t apart = worker({"model.device=cuda"}, 0);
+  EXPECT_GT(apart, base) << "no rank is on its GPU";
+  EXPECT_EQ(worker({"model.device=cuda"}, 1), apart - base) << "beside rank 0";
+  for (const size_t number : {0, 1}) {
+    EXPECT_EQ(worker({"model.device=cuda:1"}, number), apart - base) << "all are on that GPU";
+  }
+  const uint64_t merged = worker({"model.device=cuda:1", "model.lora.merge_for_rollouts=true"}, 0);
+  EXPECT_LT(merged, apart) << "merged weights are copies";
+  EXPECT_EQ(worker({"model.device=cuda", "model.memory=recompute + int8"}, 1),
+            worker({"model.device=cuda", "model.memory=recompute + int8"}, 0))
+      << "an int8 base is not lent";
+}
+
 TEST(MachineLoadTest, MoreMemoryThanTheHostHasIsSaid) {
   const v1::RunConfig run = RunWith({});
   const uint64_t needed = HostBytes(Rows(run, {}, 0));

@@ -387,7 +387,8 @@ std::vector<MemoryItem> MemberMemory(const v1::RunConfig& config, const run::Mod
   return MemoryOfRank(config, facts, /*leads=*/false);
 }
 
-std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts,
+                                     bool borrows) {
   const bool offloads = OffloadsWeights(config);
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   const uint64_t frozen = FrozenBytes(config, facts);
@@ -401,7 +402,7 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
   const uint64_t evaluation = EvaluationBytes(config, facts);
   constexpr MemoryItem::Held kAlways = MemoryItem::Held::kAlways;
   return {{"trained weights", trained, kAlways, offloads && !IsLora(config)},
-          {"frozen weights", frozen, kAlways, offloads && IsLora(config)},
+          {"frozen weights", borrows ? 0 : frozen, kAlways, offloads && IsLora(config)},
           {"weights of two blocks",
            offloads ? WeightsComingBytes(config, facts, /*training=*/false) : 0},
           {"merged weights", merges ? facts.adapted_parameters * ComputeBytes(config) : 0},

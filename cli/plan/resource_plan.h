@@ -38,7 +38,9 @@ std::vector<MemoryItem> MemberMemory(const v1::RunConfig& config, const run::Mod
 
 // Memory of a worker that `oxbow train` starts: transformer and decoder as it samples with them,
 // and as they came, and what sampling and decoding take beside them. It has no text encoder.
-std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
+// `borrows`: it has the base of a rank on its GPU.
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts,
+                                     bool borrows = false);
 
 inline constexpr uint64_t kProcessBytes = uint64_t{200}
                                           << 20;  // Libraries and queues of a process.

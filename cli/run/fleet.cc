@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/patience.h"
+#include "base/status_macros.h"
 #include "config/memory_parts.h"
 #include "config/validate.h"
 #include "core/parallel/rank_variables.h"
@@ -263,6 +264,9 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
            config.model().device(), "--gpu-slot", absl::StrCat(devices_.workers[NumberOf(name)]),
            "--give-up-after", "0"});
       if (config::MemoryOf(config.model()).offload_weights) add({"--offload-weights"});
+      if (config::LendsBase(config.model())) {
+        add({"--lent-base", (options_.run_dir / config::kLentFolder).string()});
+      }
       break;
   }
   return argv;

@@ -43,8 +43,8 @@ bool LeftNothing(const fs::path& run_dir) {
   const auto end = run::ReadEnd(run_dir);
   if (!end.has_value() || end->end != run::RunEnd::kFailed || end->step > 0) return false;
   static const std::set<std::string>& words = *new std::set<std::string>{
-      kResolvedConfig, "ended.json",  "endpoints.json", "epoch",       "logs",
-      "replay",        "report.html", "run_uid",        "starts.jsonl"};
+      kResolvedConfig, "ended.json", "endpoints.json", "epoch",   config::kLentFolder,
+      "logs",          "replay",     "report.html",    "run_uid", "starts.jsonl"};
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(run_dir, error)) {
     const std::string name = entry.path().filename().string();

@@ -15,6 +15,7 @@
 #include "base/listening_sockets.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "config/memory_parts.h"
 #include "core/model/device.h"
 #include "run/run_lock.h"
 #include "run/run_record.h"
@@ -173,6 +174,9 @@ absl::Status RunLearner(RunOptions options) {
     options.config.mutable_model()->set_encoder_device(encoders.str());
   }
   OXBOW_ASSIGN_OR_RETURN(RunSetup setup, ReadSetup(std::move(options.config)));
+  if (options.supervised && config::LendsBase(setup.config.model())) {
+    setup.lent_base = options.directory / config::kLentFolder;
+  }
   if (options.place.rank > 0) return RunMember(options, std::move(setup));
   LearnerProcess process(options);
   const absl::Status status = process.Run(std::move(setup));

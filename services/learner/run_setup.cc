@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/process.h"
 #include "base/status_macros.h"
@@ -16,6 +18,7 @@
 #include "config/validate.h"
 #include "config/yaml_message.h"
 #include "core/model/device.h"
+#include "core/model/lent_base.h"
 #include "rpc/convert_torch.h"
 #include "run/model_facts.h"
 #include "run/prompt_files.h"
@@ -38,6 +41,9 @@ v1::DType StorageDType(const v1::SamplingConfig& sampling) {
 
 // A hung buffer costs a step no more, or a tenth of what the step before took.
 constexpr absl::Duration kReplayOfStep = absl::Seconds(3);
+
+constexpr int kRoomTries = 10;
+constexpr absl::Duration kRoomPause = absl::Milliseconds(500);
 
 // A deterministic run keeps a head as long as the group may fail at all: the buffer may be back.
 uint32_t HeadFailuresMax(const v1::RunConfig& config) {
@@ -89,6 +95,32 @@ absl::Status CheckSink(const RunSetup& setup) {
       "services.sink_bytes_max is too small for the groups of a step: ", room, ", needs ", needed));
 }
 
+// Room for a base that workers on this GPU share; none where they cannot. Workers of a learner that
+// has just ended may still hold its memory (services/rollout/lender_watch.h).
+std::optional<model::LentBase> LendBase(const RunSetup& setup) {
+  if (setup.lent_base.empty()) return std::nullopt;
+  const auto make = [&] {
+    return model::LentBase::Make(*setup.model.architecture, setup.compute, setup.device,
+                                 setup.lent_base);
+  };
+  auto lent = make();
+  for (int i = 1; i < kRoomTries && absl::IsResourceExhausted(lent.status()); ++i) {
+    absl::SleepFor(kRoomPause);
+    lent = make();
+  }
+  if (lent.ok()) return *std::move(lent);
+  OXBOW_LOG(Warning) << "workers on this GPU have base weights of their own"
+                     << Field("why", lent.status().message());
+  return std::nullopt;
+}
+
+void PublishBase(model::LentBase lent) {
+  const absl::Status published = lent.Publish();
+  if (published.ok()) return;
+  OXBOW_LOG(Warning) << "workers on this GPU have base weights of their own"
+                     << Field("why", published.message());
+}
+
 }  // namespace
 
 absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
@@ -133,14 +165,17 @@ double ProbeToleranceOf(const RunSetup& setup) {
   return merged || !setup.device.is_cpu() ? 5e-3 : 1e-4;
 }
 
-absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup, int rank) {
+namespace {
+
+absl::StatusOr<std::unique_ptr<model::Policy>> CreatePolicy(const RunSetup& setup, int rank,
+                                                            model::ReadTensor read_base) {
   const v1::RunConfig& config = setup.config;
   const v1::LoraConfig& lora = config.model().lora();
   const config::MemoryParts memory = config::MemoryOf(config.model());
   const bool shares = run::SharesWeights(config);
   return model::Policy::Create(
       {.architecture = setup.model.architecture,
-       .read_base = std::move(setup.model.read_transformer),
+       .read_base = std::move(read_base),
        .trained = config.model().trained() == v1::TRAINED_PART_LORA ? model::Trained::kLora
                                                                     : model::Trained::kFull,
        .lora = {.rank = lora.rank(),
@@ -167,6 +202,17 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup, int r
        .checkpoint_activations = memory.recompute,
        .inputs_on_host = memory.offload_inputs,
        .guided_apart = memory.guided_apart});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup, int rank) {
+  std::optional<model::LentBase> lent = LendBase(setup);
+  model::ReadTensor read = std::move(setup.model.read_transformer);
+  if (lent.has_value()) read = lent->Filling(std::move(read));
+  auto policy = CreatePolicy(setup, rank, std::move(read));
+  if (policy.ok() && lent.has_value()) PublishBase(*std::move(lent));
+  return policy;
 }
 
 std::vector<v1::Prompt> PromptsNeeded(const RunSetup& setup) {

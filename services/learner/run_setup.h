@@ -36,6 +36,7 @@ struct RunSetup {
   model::Conditioning negative;           // One row; defined with guidance.
   at::ScalarType compute = at::kFloat;
   at::Device device = at::kCPU;
+  std::string lent_base;  // Where the base is lent to workers (core/model/lent_base.h); empty: not.
   std::vector<v1::Prompt> train;
   std::vector<v1::Prompt> held_out;  // Empty unless the run evaluates.
 };

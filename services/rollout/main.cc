@@ -43,6 +43,7 @@ struct Flags {
   int gpu_slot = 0;
   bool offload_weights = false;
   std::string gpus;
+  std::string lent_base;
   std::string model;
   int threads = 1;
   std::string give_up_after = "30m";
@@ -73,6 +74,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "--offload-weights", flags.offload_weights,
       "keep what does not train in host memory and bring it to the GPU block by block: for "
       "a GPU that does not hold the model");
+  app.add_option("--lent-base", flags.lent_base,
+                 "given by oxbow train: where a learner rank on this worker's GPU says that both "
+                 "have the base weights of a LoRA there once");
   app.add_option("--model", flags.model,
                  "the run's model directory, if it is on this machine: weights that are as the "
                  "learner's are not fetched");
@@ -145,6 +149,7 @@ absl::Status Serve(const Flags& flags) {
                  .host = host,
                  .device = device,
                  .offload_weights = flags.offload_weights,
+                 .lent_base = flags.lent_base,
                  .give_up_after = GiveUpAfter(flags.give_up_after).value(),
                  .relay = relay.get(),
                  .join_broadcast_group = weights::JoinOverRanks({.device = device.str()}),

@@ -46,6 +46,7 @@ struct RunSpec {
   std::string worker_id;
   at::Device device = at::kCPU;
   bool weights_on_host = false;
+  std::string lent_base;         // Where learner ranks lend their base; empty: nowhere.
   bool merged = false;           // The adapter is added to the weights it changes.
   bool graphs = false;           // Forward passes are recorded as CUDA graphs.
   bool graphs_optional = false;  // But not where they cannot be.

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
@@ -157,11 +158,33 @@ absl::Status SamplerModel::LoadTrained(const weights::VerifiedSnapshot& snapshot
   return policy_->Load(trained);
 }
 
+// The base of a learner rank on the same GPU; null where there is none to have.
+std::shared_ptr<model::BorrowedBase> SamplerModel::Borrow() {
+  if (spec_.lent_base.empty()) return nullptr;
+  auto base = model::BorrowedBase::Open(spec_.lent_base, spec_.device);
+  if (absl::IsNotFound(base.status())) return nullptr;  // No rank is on this GPU.
+  absl::Status why = base.status();
+  if (why.ok()) {
+    auto watch = LenderWatch::Start((*base)->lender());
+    if (watch.ok()) {
+      lender_ = *std::move(watch);
+      return *base;
+    }
+    why = watch.status();
+  }
+  OXBOW_LOG(Warning) << "this worker has base weights of its own beside the learner's on its GPU"
+                     << Field("why", why.message());
+  return nullptr;
+}
+
 // Base weights in host memory exclude what needs them in one place on the device: recordings, and
 // weights that an adapter is merged into. The learner's probe allows for that rounding.
 absl::Status SamplerModel::Make(weights::VerifiedSnapshot& snapshot) {
   OXBOW_RETURN_IF_ERROR(CheckBase(snapshot, *spec_.architecture));
   FrozenPlaces places(snapshot, place_);
+  const std::shared_ptr<model::BorrowedBase> borrowed = Borrow();
+  model::ReadTensor read = ReaderOf(snapshot);
+  if (borrowed != nullptr) read = borrowed->InPlaceOf(std::move(read));
   std::shared_ptr<model::GraphRecorder> graphs;
   const bool records = !spec_.graphs_optional || model::CheckGraphs(spec_.device).ok();
   if (spec_.graphs && records && !spec_.weights_on_host) {
@@ -171,7 +194,7 @@ absl::Status SamplerModel::Make(weights::VerifiedSnapshot& snapshot) {
   OXBOW_ASSIGN_OR_RETURN(
       policy_, model::Policy::Create(
                    {.architecture = spec_.architecture,
-                    .read_base = ReaderOf(snapshot),
+                    .read_base = std::move(read),
                     .on_kept = [&places](const std::string& name,
                                          const at::Tensor& kept) { places.Add(name, kept); },
                     .trained = spec_.trained,
@@ -192,6 +215,12 @@ absl::Status SamplerModel::Make(weights::VerifiedSnapshot& snapshot) {
                     .device = spec_.device,
                     .checkpoint_activations = spec_.weights_on_host,
                     .graphs = std::move(graphs)}));
+  if (borrowed != nullptr) {
+    OXBOW_LOG(Info) << "base weights are the learner's, once for both on this GPU"
+                    << Field("device", spec_.device.str()) << Field("bytes", borrowed->borrowed())
+                    << Field("own_bytes", borrowed->own());
+    if (borrowed->borrowed() == 0) lender_.reset();
+  }
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors decoder,
                          DecoderOf(snapshot, spec_.device, places));
   OXBOW_ASSIGN_OR_RETURN(decoder_, model::MakeImageDecoder(spec_.autoencoder_config_json,

@@ -24,8 +24,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/model/image_decoder.h"
+#include "core/model/lent_base.h"
 #include "core/model/policy.h"
 #include "services/rollout/conditioning_source.h"
+#include "services/rollout/lender_watch.h"
 #include "services/rollout/run_spec.h"
 #include "services/weights/probe.h"
 #include "services/weights/weight_follower.h"
@@ -85,6 +87,7 @@ class SamplerModel {
   absl::Status Load(weights::VerifiedSnapshot& snapshot);
   absl::Status LoadTrained(const weights::VerifiedSnapshot& snapshot);
   absl::Status Make(weights::VerifiedSnapshot& snapshot);
+  std::shared_ptr<model::BorrowedBase> Borrow();
   void GoBack(const model::NamedTensors& copy);
   void KeepTrained(const weights::VerifiedSnapshot& snapshot);
   bool InUse(const weights::VerifiedSnapshot& other) const;
@@ -94,6 +97,7 @@ class SamplerModel {
 
   const RunSpec& spec_;
   const PlaceChunk place_;
+  std::unique_ptr<LenderWatch> lender_;  // Null: nothing is borrowed.
   // Null until a snapshot was accepted.
   std::unique_ptr<model::Policy> policy_;
   std::unique_ptr<model::ImageDecoder> decoder_;

@@ -113,6 +113,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   spec.worker_id = options_.worker_id;
   spec.device = options_.device;
   spec.weights_on_host = options_.offload_weights;
+  spec.lent_base = options_.lent_base;
   // The learner's attention, too: another kernel rounds otherwise.
   model::UseDeterministicAlgorithms(spec.device, registration.config().run().deterministic());
   OXBOW_RETURN_IF_ERROR(CheckRecording(spec));

@@ -29,6 +29,9 @@ class Worker {
     // Frozen weights of a LoRA, or all weights of a full fine-tune, are in host memory and come to
     // the device block by block (core/model/offloaded_weights.h).
     bool offload_weights = false;
+    // The folder in which learner ranks of this machine say that they lend their base to workers on
+    // their GPU (core/model/lent_base.h). Empty: the worker has its own.
+    std::string lent_base;
     absl::Duration register_timeout = absl::Seconds(10);
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(1);

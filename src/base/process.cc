@@ -14,8 +14,10 @@
 #include <cstring>
 #include <random>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "base/check.h"
+#include "base/file.h"
 
 namespace oxbow {
 namespace {
@@ -135,6 +137,12 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+std::string MachineId() {
+  constexpr uint64_t kIdBytesMax = 4096;
+  const auto id = ReadFile("/proc/sys/kernel/random/boot_id", kIdBytesMax);
+  return id.ok() ? std::string(absl::StripAsciiWhitespace(*id)) : "";
 }
 
 uint64_t RandomBits() {

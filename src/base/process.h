@@ -63,6 +63,9 @@ std::optional<std::string> FromEnvironment(const std::string& name);
 // This machine's name; empty if the system does not say.
 std::string HostName();
 
+// Names this boot of the machine: a machine name may be that of several containers.
+std::string MachineId();
+
 // Random bits of the system, for names that no other process of any host makes.
 uint64_t RandomBits();
 

@@ -104,6 +104,12 @@ MemoryParts MemoryOf(const v1::ModelConfig& model) {
   return ParseMemory(model).value_or(MemoryParts());
 }
 
+bool LendsBase(const v1::ModelConfig& model) {
+  const MemoryParts memory = MemoryOf(model);
+  return IsLora(model) && model.device().starts_with("cuda") && !memory.int8 &&
+         !memory.offload_weights;
+}
+
 std::string MemoryName(const MemoryParts& parts) {
   std::vector<std::string> names;
   for (const auto& [name, part] : kParts) {

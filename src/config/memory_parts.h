@@ -42,6 +42,11 @@ absl::StatusOr<MemoryParts> ParseMemory(const v1::ModelConfig& model);
 // none.
 MemoryParts MemoryOf(const v1::ModelConfig& model);
 
+// Whether learner ranks lend the frozen weights to workers on their GPU (core/model/lent_base.h).
+bool LendsBase(const v1::ModelConfig& model);
+// The folder of a run's directory in which they say so.
+inline constexpr char kLentFolder[] = "lent";
+
 // "fast", "recompute + int8"
 std::string MemoryName(const MemoryParts& parts);
 

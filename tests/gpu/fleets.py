@@ -70,6 +70,8 @@ FLEETS = {
 }
 # These need two GPUs.
 FLEETS_OF_TWO = {
+    # One of the workers shares a GPU with rank 0.
+    "ranks_lora": ("digits-flow-grpo", LORA + ["learner.ranks=2", "services.rollout_workers=2"], [], 1e-4),
     "ranks": ("digits-flow-grpo", ["learner.ranks=2"], [], 1e-4),
     "ranks_deterministic": ("digits-flow-grpo", ["learner.ranks=2", "run.deterministic=true"], [], 1e-4),
     "ranks_offload": ("digits-flow-grpo", ["learner.ranks=2", "eval.every=1", "eval.images=16"],

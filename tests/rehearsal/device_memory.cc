@@ -37,6 +37,11 @@ char* Reserve(size_t bytes, int protection) {
 
 bool IsDry() { return TheSettings().mode == Mode::kDry; }
 
+size_t WholePages(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
 std::string Gigabytes(size_t bytes) { return c10::str(static_cast<double>(bytes) / 1e9, " GB"); }
 
 }  // namespace
@@ -113,23 +118,27 @@ size_t DeviceMemory::PlaceFor(size_t bytes, const Owner& owner) {
   return offset;
 }
 
+void DeviceMemory::Count(size_t bytes) {
+  const Settings& settings = TheSettings();
+  const bool planned = ++use_.allocations == settings.failing_allocation;
+  if (planned || bytes > settings.memory_bytes - std::min(settings.memory_bytes, use_.held)) {
+    C10_THROW_ERROR(OutOfMemoryError,
+                    c10::str("CUDA out of memory. Tried to allocate ", Gigabytes(bytes), ". GPU ",
+                             static_cast<int>(device_), " has ", Gigabytes(use_.held),
+                             " in use, at most ", Gigabytes(use_.peak)));
+  }
+  use_.held += bytes;
+  use_.peak = std::max(use_.peak, use_.held);
+}
+
 void* DeviceMemory::Take(size_t bytes, c10::StreamId stream, uint64_t pool) {
   if (bytes == 0) return nullptr;
   const size_t rounded = (bytes + kRound - 1) / kRound * kRound;
   const std::scoped_lock lock(mutex_);
-  const Settings& settings = TheSettings();
-  const bool planned = ++use_.allocations == settings.failing_allocation;
-  if (planned || rounded > settings.memory_bytes - std::min(settings.memory_bytes, use_.held)) {
-    C10_THROW_ERROR(OutOfMemoryError,
-                    c10::str("CUDA out of memory. Tried to allocate ", Gigabytes(rounded), ". GPU ",
-                             static_cast<int>(device_), " has ", Gigabytes(use_.held),
-                             " in use, at most ", Gigabytes(use_.peak)));
-  }
+  Count(rounded);
   const Owner owner = {pool == 0 ? stream : 0, pool};
   const size_t offset = PlaceFor(rounded, owner);
   taken_.emplace(offset, Block{rounded, owner});
-  use_.held += rounded;
-  use_.peak = std::max(use_.peak, use_.held);
   return device_side_ + offset;
 }
 
@@ -155,6 +164,21 @@ void DeviceMemory::Give(void* address) {
     }
   }
   PutBack(offset, block.bytes, block.owner);
+}
+
+void* DeviceMemory::TakePages(size_t bytes, bool held) {
+  const std::scoped_lock lock(mutex_);
+  const size_t offset = WholePages(end_), pages = WholePages(bytes);
+  if (held) Count(pages);
+  TORCH_CHECK(offset + pages <= range_bytes_, "rehearsal device: out of addresses");
+  end_ = offset + pages;
+  if (held && kernel_side_ != nullptr) std::memset(kernel_side_ + offset, kPoison, pages);
+  return device_side_ + offset;
+}
+
+void DeviceMemory::GivePages(size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  use_.held -= WholePages(bytes);
 }
 
 void DeviceMemory::PutBack(size_t offset, size_t bytes, const Owner& owner) {

@@ -44,6 +44,10 @@ class DeviceMemory {
   void* Take(size_t bytes, c10::StreamId stream, uint64_t pool);
   // Poisons the block on the stream it was taken on, after what that stream has still to do.
   void Give(void* address);
+  // Whole pages behind all that was taken so far, or addresses alone where others of a machine hold
+  // the memory (shared_blocks.cc). They do not come back to Take. Throws as Take.
+  void* TakePages(size_t bytes, bool held);
+  void GivePages(size_t bytes);  // Pages that were held.
   // The pool's free blocks are anybody's from now on.
   void ReleasePool(uint64_t pool);
 
@@ -65,6 +69,7 @@ class DeviceMemory {
 
   explicit DeviceMemory(c10::DeviceIndex device);
   bool Holds(const void* address) const;
+  void Count(size_t bytes);
   size_t PlaceFor(size_t bytes, const Owner& owner);
   void PutBack(size_t offset, size_t bytes, const Owner& owner);
 

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 programs=${1:?the build directory}/rehearsal/tests
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE OXBOW_REHEARSAL_DEVICES=2 OXBOW_MODEL_GOLDENS="$PWD/tests/golden/models"
 passed=0 failed=0
-for name in device_test defects_test full_device_test gpu_test_rehearsed nccl_ranks_test_rehearsed; do
+for name in device_test lent_base_test defects_test full_device_test gpu_test_rehearsed nccl_ranks_test_rehearsed; do
   echo "== $name"
   if timeout 600 "$programs/$name" --gtest_brief=1; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 done

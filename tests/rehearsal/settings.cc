@@ -41,6 +41,9 @@ Settings FromEnvironment() {
   if (fails_in == nullptr || std::string(fails_in) == program_invocation_short_name) {
     settings.failing_allocation = static_cast<uint64_t>(Number("OXBOW_REHEARSAL_FAIL", 0));
   }
+  if (const char* ipc = std::getenv("OXBOW_REHEARSAL_IPC")) {
+    settings.shares_memory = std::string(ipc) != "no";
+  }
   if (const char* mode = std::getenv("OXBOW_REHEARSAL_MODE")) settings.mode = ModeNamed(mode);
   if (const char* log = std::getenv("OXBOW_REHEARSAL_LOG")) settings.log_directory = log;
   return settings;

@@ -6,6 +6,7 @@
 //                                      CUDA
 //   OXBOW_REHEARSAL_FAIL=120           the allocation of this number throws it
 //   OXBOW_REHEARSAL_FAIL_IN=learner    only in the program of this name
+//   OXBOW_REHEARSAL_IPC=no             memory is not shared with other processes
 //   OXBOW_REHEARSAL_MODE=late          now: kernels run when they are launched (unless told)
 //                                      late: they run when somebody waits for them, and not before
 //                                      dry: no arithmetic and no memory, shapes alone
@@ -25,6 +26,7 @@ struct Settings {
   int devices = 1;
   size_t memory_bytes = std::numeric_limits<size_t>::max();
   uint64_t failing_allocation = 0;  // From 1; 0: none.
+  bool shares_memory = true;        // With other processes.
   Mode mode = Mode::kNow;
   std::string log_directory;
 };

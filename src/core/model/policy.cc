@@ -57,6 +57,11 @@ std::set<std::string> Int8Of(const Policy::Options& options) {
 
 }  // namespace
 
+at::ScalarType FrozenType(const Architecture& architecture, at::ScalarType compute,
+                          const std::string& name) {
+  return architecture.float32().contains(name) ? at::kFloat : compute;
+}
+
 NetworkBinder::NetworkBinder(const PolicyOptions& options)
     : architecture_(options.architecture),
       trained_(options.trained),
@@ -119,8 +124,7 @@ absl::Status NetworkBinder::ReadFrozen(const ReadTensor& read, const PolicyOptio
         return absl::InvalidArgumentError(
             absl::StrCat("weight is int8, and should not be: ", name));
       }
-      const bool exact = !lora() || architecture_->float32().contains(name);
-      keep(name, tensor, exact ? at::kFloat : options.compute);
+      keep(name, tensor, lora() ? FrozenType(*architecture_, options.compute, name) : at::kFloat);
     } else if (tensor.scalar_type() == at::kChar) {
       const std::string scale_name = ScaleNameOf(name);
       OXBOW_ASSIGN_OR_RETURN(const at::Tensor scale,

@@ -36,6 +36,10 @@ using ReadTensor = std::function<absl::StatusOr<at::Tensor>(const std::string& n
 // The type of a LoRA's frozen weights: that of products, or int8 for those of linear layers.
 enum class BaseWeights { kCompute, kInt8 };
 
+// In which type a LoRA keeps that frozen tensor, unless it is int8.
+at::ScalarType FrozenType(const Architecture& architecture, at::ScalarType compute,
+                          const std::string& name);
+
 // A copy of the trainable part that follows the policy from learner step to learner step
 // (DiffusionNFT, AWM). With kSamples, workers draw with it.
 enum class OldPolicy { kNone, kKept, kSamples };

@@ -14,20 +14,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 #include "core/parallel/ranks.h"
 
 namespace oxbow::parallel {
 namespace {
-
-constexpr size_t kIdBytesMax = 4096;
-
-// Names this boot of the machine: a machine name may be that of several containers.
-std::string MachineId() {
-  return ReadFile("/proc/sys/kernel/random/boot_id", kIdBytesMax).value_or("");
-}
 
 // The name that the kernel gives an open file: another file of the same number is not taken for it.
 std::string IdentityOf(int file) {
