@@ -82,8 +82,8 @@ void SetPolicyGradient(const v1::MethodConfig& method, rl::TrainerOptions& optio
 void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& options) {
   const v1::TimesConfig& times = method.times();
   options.times = {
-      .sampler =
-          FromWire<rl::TimeSampler::kLogitNormal, v1::TIME_SAMPLER_LOGIT_NORMAL>(times.sampler()),
+      .sampler = FromWire<rl::TimeSampler::kDiscreteWithInit, v1::TIME_SAMPLER_DISCRETE_WITH_INIT>(
+          times.sampler()),
       .count = static_cast<int>(times.count()),
       .fraction = times.fraction(),
       .low = times.low(),

@@ -96,6 +96,11 @@ std::vector<double> DrawTimes(const TimeOptions& options, const std::vector<doub
       return OfBins(options, count, 0, sigmas, stream);
     case TimeSampler::kDiscreteWithoutInit:
       return OfBins(options, count, 1, sigmas, stream);
+    case TimeSampler::kDiscreteWithInit: {
+      std::vector<double> times = OfBins(options, count - 1, 1, sigmas, stream);
+      times.insert(times.begin(), sigmas.front());
+      return times;
+    }
     case TimeSampler::kUniform: {
       std::vector<double> times = Strata(count, stream);
       for (double& t : times)
