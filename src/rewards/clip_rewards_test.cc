@@ -281,8 +281,7 @@ TEST_F(ClipRewardsTest, Hpsv2AndHesselsClipScoreCleanPromptsAsTheirTokenizersDo)
   const auto golden = nlohmann::json::parse(*ReadFile(Goldens() / "cleaned_prompts.json"));
   ASSERT_GE(golden.size(), 300u);
   const auto open_clip = Towers("open_clip"), clip = Towers("clip");
-  const auto hpsv2 = MakeHpsv2(open_clip),
-             hessel = MakeClipScore(clip, ClipScoreVariant::kHessel);
+  const auto hpsv2 = MakeHpsv2(open_clip), hessel = MakeClipScore(clip, ClipScoreVariant::kHessel);
   const auto cosine = [&](ClipTowers& towers, const std::string& text, ClipInput input) {
     return (towers.EmbedTexts({text}) * towers.EmbedImages({&images_[0]}, input))
         .sum()

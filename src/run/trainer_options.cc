@@ -45,7 +45,7 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   options.advantage = {
       .std = FromWire<rl::AdvantageStd::kNone, v1::ADVANTAGE_STD_NONE>(method.advantage_std()),
       .ddof = static_cast<int>(method.advantage_ddof()),
-      .divisor = FromWire<rl::AdvantageDivisor::kRoot, v1::ADVANTAGE_DIVISOR_ROOT>(
+      .divisor = FromWire<rl::AdvantageDivisor::kSoftFloor, v1::ADVANTAGE_DIVISOR_SOFT_FLOOR>(
           method.advantage_divisor()),
       .epsilon = method.advantage_epsilon(),
       .clip = method.advantage_clip()};
