@@ -517,6 +517,8 @@ class ImportConfigTest(unittest.TestCase):
         ours, theirs = self.resolved(self.out), self.resolved(f"configs/recipes/{recipe}.yaml")
         for section in sections:
             self.assertEqual(ours[section], theirs[section])
+        for key in ("height", "width"):
+            self.assertEqual(ours["eval"][key], theirs["eval"][key])
         for key in ("rank", "alpha"):
             self.assertEqual(ours["model"]["lora"][key], theirs["model"]["lora"][key])
         self.assertEqual(set(ours["model"]["lora"]["targets"]), set(theirs["model"]["lora"]["targets"]))
