@@ -414,6 +414,10 @@ torchrun --standalone train.py --model "$DIR" --out="$OUT" --b ${B} --c '#1' --f
             many = re.sub(r"\d+", "100000000000", steps)
             self.assertRegex("".join(self.script(file, (steps, many), *more).problems), r"run.sh:\d+: sampling_steps: at most 10000 steps")
 
+    def test_prompts_of_clipscore_are_not_cleaned_here(self):
+        t = self.script("mixgrpo.sh", ('reward_model="multi_reward"', 'reward_model="hpsv2_clip_score"'))
+        self.assertIn("clipscore reads prompts as they are", "".join(t.different))
+
     def test_a_key_is_never_repeated(self):
         self.assertNotIn("s3cret", self.script("mixgrpo.sh", ('wandb_key=""', 'wandb_key="s3cret"')).draft())
 
