@@ -82,7 +82,7 @@ void SetPolicyGradient(const v1::MethodConfig& method, rl::TrainerOptions& optio
 void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& options) {
   const v1::TimesConfig& times = method.times();
   options.times = {
-      .sampler = FromWire<rl::TimeSampler::kDiscreteWithInit, v1::TIME_SAMPLER_DISCRETE_WITH_INIT>(
+      .sampler = FromWire<rl::TimeSampler::kWithInit, v1::TIME_SAMPLER_DISCRETE_WITH_INIT>(
           times.sampler()),
       .count = static_cast<int>(times.count()),
       .fraction = times.fraction(),

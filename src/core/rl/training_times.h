@@ -23,14 +23,7 @@ class Tensor;
 
 namespace oxbow::rl {
 
-enum class TimeSampler {
-  kGrid,
-  kDiscrete,
-  kDiscreteWithoutInit,
-  kUniform,
-  kLogitNormal,
-  kDiscreteWithInit
-};
+enum class TimeSampler { kGrid, kDiscrete, kWithoutInit, kUniform, kLogitNormal, kWithInit };
 
 // Samples that share a draw: none, those of a group, or all of a learner step.
 enum class Sharing { kSample, kGroup, kStep };
