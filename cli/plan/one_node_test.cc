@@ -15,8 +15,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "cli/plan/machine_load.h"
 #include "cli/plan/resource_plan.h"
@@ -369,24 +367,34 @@ TEST(OneNodeTest, ThePageHasTheLayoutsOfThePlan) {
   }
 }
 
-// The layout of a recipe on so many GPUs of 80 GiB, as its header states it: as the recipe has it,
-// or where that is too much with the last rung of model.memory.
-std::string HeaderLayout(const std::string& recipe, int count) {
+// The line of a header up to its number, and the number.
+struct Stated {
+  std::string words;
+  double number = 0;
+};
+
+// The number behind these words at the beginning of a line; -1 where no line has them.
+double NumberBehind(const std::string& words, const std::string& text) {
+  const size_t at = text.find("\n" + words);
+  return at == std::string::npos ? -1 : std::strtod(text.c_str() + at + 1 + words.size(), nullptr);
+}
+
+// The layout of a recipe on so many GPUs of 80 GiB: as the recipe has it, or where that is too much
+// with the last rung of model.memory.
+Stated LayoutOf(const std::string& recipe, int count) {
   const Gpus gpus = {.count = count, .bytes = kNode.bytes};
-  std::string line = absl::StrCat("# gpus ", count, ": ");
-  for (const char* const memory : {"", "smallest"}) {
-    const bool smallest = *memory != 0;
-    const v1::RunConfig config = RecipeOn(
-        recipe, gpus,
-        smallest ? std::vector<std::string>{"model.memory=smallest"} : std::vector<std::string>{});
-    const uint64_t fullest = FullestGpu(RowsOf(config, count));
-    if (fullest > gpus.bytes && !smallest) continue;
-    absl::StrAppend(&line, smallest ? "with model.memory=smallest " : "",
-                    fullest > gpus.bytes ? "too much, " : "", "ranks ", config.learner().ranks(),
-                    ", workers ", config.services().rollout_workers(), ", ", BytesText(fullest));
-    break;
+  std::string memory, excess;
+  v1::RunConfig config = RecipeOn(recipe, gpus);
+  uint64_t fullest = FullestGpu(RowsOf(config, count));
+  if (fullest > gpus.bytes) {
+    memory = "with model.memory=smallest ";
+    config = RecipeOn(recipe, gpus, {"model.memory=smallest"});
+    fullest = FullestGpu(RowsOf(config, count));
+    if (fullest > gpus.bytes) excess = "too much, ";
   }
-  return line;
+  return {absl::StrCat("# gpus ", count, ": ", memory, excess, "ranks ", config.learner().ranks(),
+                       ", workers ", config.services().rollout_workers(), ", GiB "),
+          static_cast<double>(fullest) / (1 << 30)};
 }
 
 // Floating-point operations of a forward pass of one row: two for each weight of a linear layer and
@@ -435,7 +443,7 @@ double RunFlop(const v1::RunConfig& config, const run::ModelFacts& facts) {
     sampled += WidthAt(config, step);
   }
   for (int step = 0; step < static_cast<int>(run::TrainedSteps(config)); ++step) {
-    trained += WidthAt(config, step);
+    trained += method.step_fraction() * WidthAt(config, step);
   }
   const double passes = 3 + (absl::StrContains(config.model().memory(), "recompute") ? 1 : 0) +
                         (method.kl_weight() > 0 ? 1 : 0) +
@@ -452,13 +460,14 @@ double RunFlop(const v1::RunConfig& config, const run::ModelFacts& facts) {
   return config.run().steps() * (step + evaluation);
 }
 
-std::string HeaderEstimate(const std::string& recipe) {
+// Hours on eight GPUs, and gigabytes of disk without encoded prompts.
+std::vector<Stated> EstimatesOf(const std::string& recipe) {
   constexpr double kFlopsOfNode = 8 * 150e12;  // As src/simulate/presets.cc assumes of a GPU.
   const v1::RunConfig config = RecipeOn(recipe, kNode);
   const run::ModelFacts facts = FactsOf(*PublishedAt(config.model().path()), config);
-  return absl::StrFormat(
-      "# estimate: %.0f hours on 8 GPUs at 150 TFLOP/s each; %s of disk and the encoded prompts",
-      RunFlop(config, facts) / kFlopsOfNode / 3600, BytesText(DiskBytesNeeded(config, facts)));
+  return {{"# hours on 8 GPUs at 150 TFLOP/s each: ", RunFlop(config, facts) / kFlopsOfNode / 3600},
+          {"# disk besides encoded prompts, GB: ",
+           static_cast<double>(DiskBytesNeeded(config, facts)) / 1e9}};
 }
 
 // Where a published network has been counted while it ran: 8 rows of SD3.5-M of 512 px and 205
@@ -477,11 +486,15 @@ TEST(OneNodeTest, HeadersOfRecipesHaveTheLayoutsOfThePlan) {
   for (const auto& [recipe, text] : config::Recipes()) {
     if (PublishedAt(RecipeOn(recipe, kNode).model().path()) == nullptr) continue;
     ++published;
-    std::vector<std::string> lines;
-    for (const int gpus : {1, 2, 4, 8}) lines.push_back(HeaderLayout(recipe, gpus));
-    lines.push_back(HeaderEstimate(recipe));
-    const std::string block = absl::StrCat("\n", absl::StrJoin(lines, "\n"), "\n");
-    EXPECT_TRUE(absl::StrContains(text, block)) << recipe << " needs" << block;
+    for (const int gpus : {1, 2, 4, 8}) {
+      const Stated layout = LayoutOf(recipe, gpus);
+      EXPECT_NEAR(NumberBehind(layout.words, text), layout.number, 1)
+          << recipe << " needs " << layout.words << layout.number;
+    }
+    for (const Stated& estimate : EstimatesOf(recipe)) {
+      EXPECT_NEAR(NumberBehind(estimate.words, text), estimate.number, 1 + .1 * estimate.number)
+          << recipe << " needs " << estimate.words << estimate.number;
+    }
     for (const char* const part : {"# source: ", "\n# read: "}) {
       EXPECT_THAT(text, HasSubstr(part)) << recipe;
     }
