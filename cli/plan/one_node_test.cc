@@ -484,7 +484,12 @@ TEST(OneNodeTest, ForwardPassesAreCounted) {
 TEST(OneNodeTest, HeadersOfRecipesHaveTheLayoutsOfThePlan) {
   int published = 0;
   for (const auto& [recipe, text] : config::Recipes()) {
-    if (PublishedAt(RecipeOn(recipe, kNode).model().path()) == nullptr) continue;
+    const v1::RunConfig config = RecipeOn(recipe, kNode);
+    if (PublishedAt(config.model().path()) == nullptr) continue;
+    for (const char* const part : {"# source: ", "\n# read: "}) {
+      EXPECT_THAT(text, HasSubstr(part)) << recipe;
+    }
+    if (config.reward().terms().empty()) continue;  // Others build on it.
     ++published;
     for (const int gpus : {1, 2, 4, 8}) {
       const Stated layout = LayoutOf(recipe, gpus);
@@ -495,11 +500,8 @@ TEST(OneNodeTest, HeadersOfRecipesHaveTheLayoutsOfThePlan) {
       EXPECT_NEAR(NumberBehind(estimate.words, text), estimate.number, 1 + .1 * estimate.number)
           << recipe << " needs " << estimate.words << estimate.number;
     }
-    for (const char* const part : {"# source: ", "\n# read: "}) {
-      EXPECT_THAT(text, HasSubstr(part)) << recipe;
-    }
   }
-  EXPECT_GE(published, 35);
+  EXPECT_GE(published, 33);
 }
 
 }  // namespace
