@@ -478,9 +478,9 @@ TEST(OneNodeTest, ForwardPassesAreCounted) {
   EXPECT_NEAR(8 * ForwardFlop(facts, facts.latent_shape), 17.95e12, .02 * 17.95e12);
 }
 
-// Promise: Each process has a device that holds it. The header of each recipe of a published size
-// states where it is from, what oxbow reads into it, and the layouts and costs that the plan
-// counts.
+// The header of each recipe of a published size states where it is from, what oxbow reads into it,
+// and the layouts and costs that the plan counts.
+// Promise: Each process has a device that holds it.
 TEST(OneNodeTest, HeadersOfRecipesHaveTheLayoutsOfThePlan) {
   int published = 0;
   for (const auto& [recipe, text] : config::Recipes()) {

@@ -103,7 +103,8 @@ class _Method:
         if c in (0, 1):
             return
         for ours, theirs in (("method.kl_weight", "train.kl_beta"), ("method.old_kl_weight", "train.ema_kl_beta"),
-                             ("optimizer.epsilon", "optimizers[0].eps"), ("optimizer.grad_norm_max", "optimizers[0].max_grad_norm")):
+                             ("optimizer.epsilon", "optimizers[0].eps"),
+                             ("optimizer.grad_norm_max", "optimizers[0].max_grad_norm")):
             s = t.get(theirs)
             t.put(ours, s.number() / c, s)
         t.differs(limit, f"awm divides advantages by method.advantage_clip here: method.kl_weight, method.old_kl_weight, "
