@@ -12,16 +12,23 @@ Writes, under tests/golden/scorers unless told otherwise:
     open_clip, open_clip_1 .. _5       others under open_clip's names, as HPSv2's checkpoints have them
     items.safetensors                  images [H, W, 3]; `prompts` in the metadata
     scores.json                        scores of every item by model and reward
+    cleaned_prompts.json               prompts, and what the tokenizers of HPSv2 (open_clip's) and of Hessel's CLIPScore
+                                       (CLIP's first) make of them before they look for words: ftfy, HTML twice, spaces,
+                                       small letters. Without prompts that need what io::CleanedPrompt leaves out
 
 The formulas are those of the projects that each header in src/rewards names. Another seed is another test:
-OXBOW_SCORER_GOLDENS=DIR rewards_test. Needs torch, transformers, torchvision, open_clip and Pillow before 13.
+OXBOW_SCORER_GOLDENS=DIR rewards_test. Needs torch, transformers, torchvision, open_clip, ftfy and Pillow before 13.
 """
 import argparse
 import dataclasses
+import html
 import json
 import pathlib
+import random
+import re
 import shutil
 
+import ftfy
 import open_clip
 import torch
 import torchvision.transforms.functional as F
@@ -36,6 +43,29 @@ from make_vision_goldens import MEAN, STD, longest_and_padded, randomise
 TOKENIZER = pathlib.Path(__file__).resolve().parent.parent / "tests/golden/models/tokenizer"
 PROMPTS = ["text 473", "A photo of a CAT", "", "the quick brown fox " * 9, "caf\u00e9 \u4f60\u597d \U0001f600", "text 473"]
 SIZES = [(40, 40), (33, 57), (61, 22), (9, 12), (28, 28), (50, 31)]
+
+
+PIECES = ["a sign", " that says ", "\u201cOPEN\u201d", "\u2018don\u2019t\u2019", "it\u2019s", "a caf\u00e9", "cafe\u0301", "Caf&eacute;", "&amp;", "&amp;amp;",
+          "&quot;", "&#x1f600;", "&copy", "\uff26\uff35\uff2c\uff2c", "\uff12\uff10\uff12\uff16", "\uff0c", "\u3000", "\ufb01eld", "\ufb03", "\u0133", "\u2026", "\u2014", " \n ", "\t",
+          "\u2028", "\ufeff", "\x07", "\u00a0", " ", " ", "\u4f60\u597d", "\uff76\uff9e", "STRASSE", "\u1e9e", "\U0001f600", "3\u20324\u2033", ", 8k"]
+
+
+def clean(text):
+    """basic_clean, whitespace_clean and lower() of openai/CLIP's and open_clip's simple_tokenizer."""
+    text = html.unescape(html.unescape(ftfy.fix_text(text))).strip()
+    return re.sub(r"\s+", " ", text).strip().lower()
+
+
+def cleaned_prompts(seed, count=300):
+    left_out = ftfy.TextFixerConfig(unescape_html=False, fix_encoding=False, fix_c1_controls=False, remove_terminal_escapes=False)
+    rng = random.Random(seed)
+    texts = PIECES + ["".join(rng.choice(PIECES) for _ in range(rng.randint(2, 8))) for _ in range(count)]
+    return [[text, clean(text)] for text in texts if clean(ftfy.fix_text(text, left_out)) == clean(text)]
+
+
+def write_prompts(out, seed):
+    lines = (json.dumps(one) for one in cleaned_prompts(seed))
+    (out / "cleaned_prompts.json").write_text("[" + ",\n ".join(lines) + "]\n")
 
 
 @dataclasses.dataclass
@@ -220,6 +250,7 @@ def main():
         for (name, shape), score in zip(pair, (clip_scores, hpsv2_scores)):
             scores[name] = {k: v.tolist() for k, v in score(args.out, name, shape, g, images).items()}
     (args.out / "scores.json").write_text(json.dumps(scores, indent=1) + "\n")
+    write_prompts(args.out, args.seed)
 
 
 if __name__ == "__main__":

@@ -323,7 +323,7 @@ TEST_F(CheckFilesTest, TheKeysOfTheRecipesPageNameEveryDirectoryOfTheirRewards) 
       {"flux-dev-flow-factory", {model("pickscore_rank"), model("pickscore")}},
       {"flux-dev-dance", {model("hpsv2")}},
       {"flux-dev-branch", {model("hpsv2")}},
-      {"flux-dev-v-grpo", {model("hpsv2")}},
+      {"flux-dev-v-grpo", {model("hpsv2"), model("pickscore"), model("imagereward")}},
       {"wan21-ocr", {}},
       {"wan21-flow-factory", {model("clipscore"), model("pickscore")}}};
   for (const RecipeKeys& row : rows) {

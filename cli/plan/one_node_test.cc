@@ -13,9 +13,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "cli/plan/machine_load.h"
+#include "cli/plan/resource_plan.h"
 #include "cli/terminal.h"
 #include "config/run_config.h"
 #include "io/diffusers_directory.h"
@@ -57,10 +59,13 @@ const PublishedModel kModels[] = {
     {"Z-Image", "ZImageTransformer2DModel-z-image", kKl, 0, 0}};
 
 // Weights of a reward's networks, in float32.
-const std::map<std::string, uint64_t> kRewardWeights = {
-    {"pickscore", 986 * kMillionBytes}, {"pickscore_rank", 986 * kMillionBytes},
-    {"hpsv2", 986 * kMillionBytes},     {"clipscore", 428 * kMillionBytes},
-    {"geneval", 497 * kMillionBytes},   {"ocr", 0}};
+const std::map<std::string, uint64_t> kRewardWeights = {{"pickscore", 986 * kMillionBytes},
+                                                        {"pickscore_rank", 986 * kMillionBytes},
+                                                        {"hpsv2", 986 * kMillionBytes},
+                                                        {"clipscore", 428 * kMillionBytes},
+                                                        {"geneval", 497 * kMillionBytes},
+                                                        {"imagereward", 447 * kMillionBytes},
+                                                        {"ocr", 0}};
 
 uint64_t Elements(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
@@ -195,22 +200,26 @@ INSTANTIATE_TEST_SUITE_P(OneNode, EveryRecipeTest, ::testing::ValuesIn(config::R
                            return name;
                          });
 
+uint64_t FullestGpu(const std::vector<ProcessRow>& rows) {
+  uint64_t fullest = 0;
+  for (const auto& [gpu, load] : LoadOfGpus(rows)) fullest = std::max(fullest, load.bytes());
+  return fullest;
+}
+
 // A row of a layout's table in docs/one_node.md.
 std::string LayoutLine(const std::string& recipe, int count,
                        const std::vector<std::string>& set = {}) {
   const Gpus gpus = {.count = count, .bytes = kNode.bytes};
   const v1::RunConfig config = RecipeOn(recipe, gpus, set);
   const std::vector<ProcessRow> rows = RowsOf(config, count);
-  uint64_t fullest = 0;
   std::string rewards = "-";
   for (const auto& [gpu, load] : LoadOfGpus(rows)) {
-    fullest = std::max(fullest, load.bytes());
     if (load.reward_bytes > 0) rewards = absl::StrCat("GPU ", gpu);
   }
   const auto problem = CheckGpuLoad(config, rows, gpus);
   return absl::StrCat("| ", count, " | ", config.learner().ranks(), " | ",
                       config.services().rollout_workers(), " | ", rewards, " | ",
-                      BytesText(fullest),
+                      BytesText(FullestGpu(rows)),
                       problem.has_value() ? absl::StrCat(", too much: `", problem->key, "`") : "",
                       " | ", BytesText(HostBytes(rows)), " |");
 }
@@ -220,11 +229,7 @@ std::string FirstThatFits(const std::string& recipe, const Gpus& gpus, std::vect
                           const std::vector<std::string>& memories) {
   for (const std::string& memory : memories) {
     set.push_back("model.memory=" + memory);
-    uint64_t fullest = 0;
-    for (const auto& [gpu, load] : LoadOfGpus(RowsOf(RecipeOn(recipe, gpus, set), gpus.count))) {
-      fullest = std::max(fullest, load.bytes());
-    }
-    if (fullest <= gpus.bytes) return memory;
+    if (FullestGpu(RowsOf(RecipeOn(recipe, gpus, set), gpus.count)) <= gpus.bytes) return memory;
   }
   return memories.back();
 }
@@ -360,6 +365,143 @@ TEST(OneNodeTest, ThePageHasTheLayoutsOfThePlan) {
     expect(LayoutLine("flux-dev-dance", gpus, {kOffloaded}));
     expect(LayoutLine("wan21-flow-factory", gpus));
   }
+}
+
+// The line of a header up to its number, and the number.
+struct Stated {
+  std::string words;
+  double number = 0;
+};
+
+// The number behind these words at the beginning of a line; -1 where no line has them.
+double NumberBehind(const std::string& words, const std::string& text) {
+  const size_t at = text.find("\n" + words);
+  return at == std::string::npos ? -1 : std::strtod(text.c_str() + at + 1 + words.size(), nullptr);
+}
+
+// The layout of a recipe on so many GPUs of 80 GiB: as the recipe has it, or where that is too much
+// with the last rung of model.memory.
+Stated LayoutOf(const std::string& recipe, int count) {
+  const Gpus gpus = {.count = count, .bytes = kNode.bytes};
+  std::string memory, excess;
+  v1::RunConfig config = RecipeOn(recipe, gpus);
+  uint64_t fullest = FullestGpu(RowsOf(config, count));
+  if (fullest > gpus.bytes) {
+    memory = "with model.memory=smallest ";
+    config = RecipeOn(recipe, gpus, {"model.memory=smallest"});
+    fullest = FullestGpu(RowsOf(config, count));
+    if (fullest > gpus.bytes) excess = "too much, ";
+  }
+  return {absl::StrCat("# gpus ", count, ": ", memory, excess, "ranks ", config.learner().ranks(),
+                       ", workers ", config.services().rollout_workers(), ", GiB "),
+          static_cast<double>(fullest) / (1 << 30)};
+}
+
+// Floating-point operations of a forward pass of one row: two for each weight of a linear layer and
+// token that passes it, and those of attention. `latent` is [C, ..., H, W], in patches of 2 x 2.
+double ForwardFlop(const run::ModelFacts& facts, const std::vector<int64_t>& latent) {
+  const auto text = static_cast<double>(facts.prompt_tokens);
+  const double image = static_cast<double>(Elements(latent) / latent.front()) / 4;
+  const bool wan = facts.architecture->class_name() == "WanTransformer3DModel";
+  double flop = 0;
+  for (const auto& [name, shape] : facts.architecture->shapes()) {
+    if (shape.size() != 2) continue;
+    const auto has = [&name](std::initializer_list<const char*> parts) {
+      return std::any_of(parts.begin(), parts.end(),
+                         [&name](const char* part) { return absl::StrContains(name, part); });
+    };
+    const bool crossing = wan && has({"attn2.to_k", "attn2.to_v"});
+    double tokens = image;
+    if (has({"single_", "layers."})) tokens = image + text;
+    if (crossing || has({"add_", "_context.", "txt_", "context_", "cap_", "text_embed"}))
+      tokens = text;
+    if (has({"norm", "_mod.", "adaLN", "time", "guidance", "t_embedder"})) tokens = 1;
+    flop += 2.0 * static_cast<double>(shape[0] * shape[1]) * tokens;
+    if (!absl::EndsWith(name, "to_q.weight")) continue;
+    const double seen = !wan ? tokens == text ? text : image + text : has({"attn2"}) ? text : image;
+    flop += 4.0 * static_cast<double>(shape[0]) * (wan ? image : seen) * seen;
+  }
+  return flop;
+}
+
+// The images of a group's tree at a step; without splits all of the group.
+double WidthAt(const v1::RunConfig& config, int step) {
+  double width = 1;
+  for (const uint32_t split : config.sampling().split_steps()) {
+    if (static_cast<int>(split) <= step) width *= config.sampling().split_width();
+  }
+  return config.sampling().split_steps().empty() ? config.batch().group_size() : width;
+}
+
+// Floating-point operations of a run, by count: forward passes of sampling, of evaluation and of
+// policies that losses compare with; a backward pass is two more, recomputed blocks another one.
+double RunFlop(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  const double halves = facts.guidance > 1 ? 2 : 1;
+  const v1::MethodConfig& method = config.method();
+  double sampled = 0, trained = 0;
+  for (int step = 0; step < static_cast<int>(config.sampling().steps()); ++step) {
+    sampled += WidthAt(config, step);
+  }
+  for (int step = 0; step < static_cast<int>(run::TrainedSteps(config)); ++step) {
+    trained += method.step_fraction() * WidthAt(config, step);
+  }
+  const double passes = 3 + (absl::StrContains(config.model().memory(), "recompute") ? 1 : 0) +
+                        (method.kl_weight() > 0 ? 1 : 0) +
+                        (method.name() == v1::METHOD_NAME_V_GRPO ? 1 : 0);
+  const double step = config.batch().groups() * halves * ForwardFlop(facts, facts.latent_shape) *
+                      (sampled + passes * trained * config.batch().passes());
+  const double drawn =
+      config.eval().images() * halves *
+      (config.eval().steps() > 0 ? config.eval().steps() : config.sampling().steps());
+  const double evaluation =
+      config.eval().every() > 0
+          ? drawn * ForwardFlop(facts, facts.evaluated_shape) / config.eval().every()
+          : 0;
+  return config.run().steps() * (step + evaluation);
+}
+
+// Hours on eight GPUs, and gigabytes of disk without encoded prompts.
+std::vector<Stated> EstimatesOf(const std::string& recipe) {
+  constexpr double kFlopsOfNode = 8 * 150e12;  // As src/simulate/presets.cc assumes of a GPU.
+  const v1::RunConfig config = RecipeOn(recipe, kNode);
+  const run::ModelFacts facts = FactsOf(*PublishedAt(config.model().path()), config);
+  return {{"# hours on 8 GPUs at 150 TFLOP/s each: ", RunFlop(config, facts) / kFlopsOfNode / 3600},
+          {"# disk besides encoded prompts, GB: ",
+           static_cast<double>(DiskBytesNeeded(config, facts)) / 1e9}};
+}
+
+// Where a published network has been counted while it ran: 8 rows of SD3.5-M of 512 px and 205
+// tokens (docs/lab/gpu.md).
+TEST(OneNodeTest, ForwardPassesAreCounted) {
+  const v1::RunConfig config = RecipeOn("sd35m-pickscore", kNode);
+  const run::ModelFacts facts = FactsOf(*PublishedAt(config.model().path()), config);
+  EXPECT_NEAR(8 * ForwardFlop(facts, facts.latent_shape), 17.95e12, .02 * 17.95e12);
+}
+
+// The header of each recipe of a published size states where it is from, what oxbow reads into it,
+// and the layouts and costs that the plan counts.
+// Promise: Each process has a device that holds it.
+TEST(OneNodeTest, HeadersOfRecipesHaveTheLayoutsOfThePlan) {
+  int published = 0;
+  for (const auto& [recipe, text] : config::Recipes()) {
+    const v1::RunConfig config = RecipeOn(recipe, kNode);
+    if (PublishedAt(config.model().path()) == nullptr) continue;
+    for (const char* const part : {"# source: ", "\n# read: "}) {
+      EXPECT_THAT(text, HasSubstr(part)) << recipe;
+    }
+    if (config.reward().terms().empty()) continue;  // Others build on it.
+    ++published;
+    for (const int gpus : {1, 2, 4, 8}) {
+      const Stated layout = LayoutOf(recipe, gpus);
+      EXPECT_NEAR(NumberBehind(layout.words, text), layout.number, 1)
+          << recipe << " needs " << layout.words << layout.number;
+    }
+    for (const Stated& estimate : EstimatesOf(recipe)) {
+      EXPECT_NEAR(NumberBehind(estimate.words, text), estimate.number, 1 + .1 * estimate.number)
+          << recipe << " needs " << estimate.words << estimate.number;
+    }
+  }
+  EXPECT_GE(published, 33);
 }
 
 }  // namespace

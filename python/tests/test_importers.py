@@ -2,7 +2,7 @@
 """Published files of other tools, in a shortened form, become runs that pass oxbow's rules, or are refused with their place.
 
 With OXBOW_BUILD the whole command is tried. OXBOW_WRITE_GOLDENS=1 writes tests/golden/importers/*.expected again; read the
-difference before you commit it.
+difference before you commit it. With OXBOW_PUBLISHED, a directory of checkouts, the files of published.txt are imported.
 """
 import contextlib
 import gzip
@@ -148,13 +148,43 @@ class FlowFactoryTest(unittest.TestCase):
     def test_every_given_key_is_carried_over_or_named(self):
         text = GRPO.read_text()
         said = json.dumps(draft(flow_factory.translate(text, GRPO.name)))
-        silent = {  # Their neighbour's message covers them, or they say what is so anyway.
-            "data.datasets[0].eval", "model.resume_path", "log.run_name", "train.kl_type", "train.gradient_accumulation_steps",
-            "train.ema_update_interval", "eval.resolution", "eval.guidance_scale", "eval_rewards[0].name",
-            "eval_rewards[0].reward_model", "eval_rewards[0].batch_size", "eval_rewards[0].device", "eval_rewards[0].dtype",
-            "rewards[0].device", "rewards[0].dtype", "model.target_modules"}
         for value in flatten(text, GRPO.name, flow_factory_keys.LISTS, set()):
-            self.assertTrue(value.path in silent or value.path in said, value.path)
+            self.assertTrue(not value.items or f"{value.place}: {value.path}" in said, value.path)
+        t = changed("clip_range: 1.0e-4", "clip_range: 1.0e-4\n  ghuber_power: 0.5")
+        self.assertIn("ghuber_power: 0.5: with the other settings it changes nothing", "".join(t.needless))
+
+    def test_evaluation_has_the_size_of_theirs(self):
+        for given, height, width in (("512", None, None), ("[512, 768]", None, "768"), ("1024", "1024", "1024"),
+                                     ("512\n  width: 640", None, "640")):
+            ours = values(changed("eval:\n  resolution: 512", f"eval:\n  resolution: {given}"))
+            self.assertEqual((ours.get("eval.height"), ours.get("eval.width")), (height, width))
+        ours = values(changed("eval:\n  resolution: 512", "eval:"))
+        self.assertEqual((ours["eval.height"], ours["eval.width"]), ("1024", "1024"))  # Their default.
+
+    def test_awm_weighs_advantages_as_theirs_does(self):
+        awm = GOLDENS / "sd3_5_awm.yaml"
+        ours = values(changed("adv_clip_range: 1.0", "adv_clip_range: 5.0", awm))
+        self.assertEqual([float(ours[key]) for key in ("method.advantage_clip", "method.kl_weight", "method.old_kl_weight",
+                                                       "optimizer.epsilon", "optimizer.grad_norm_max")],
+                         [5, 1e-4 / 5, 1 / 5, 1e-8 / 5, 1 / 5])
+        self.assertEqual(float(values(changed("seed: 42", "seed: 1", awm))["method.old_kl_weight"]), 1)
+
+    def test_times_are_those_of_theirs(self):
+        nft = GOLDENS / "sd3_5_nft.yaml"
+        for theirs, ours in (("discrete_with_init", "discrete_with_init"), ("discrete_wo_init", "discrete_without_init")):
+            t = changed("time_sampling_strategy: discrete", f"time_sampling_strategy: {theirs}", nft)
+            self.assertEqual(values(t)["method.times.sampler"], ours)
+        # A range of noise there, a share of the levels here: of levels 1, .923.. .5, .25 the last one in the range is left out.
+        for steps, shift, share, levels in ((10, 3, .5, 7), (10, 3, .9, 9), (10, 1, .55, 5), (14, 3, .9, 13), (2, 1, .1, 1)):
+            self.assertEqual(flow_factory_method.drawn_levels(steps, shift, share), levels)
+        for share, levels in ((.3, 7), (.5, 10), (.99, 13)):  # Of 14, with shift 3.
+            t = changed("timestep_range: 0.5", f"timestep_range: {share}", nft)
+            self.assertEqual(int(float(values(t)["method.times.fraction"]) * 14), levels)
+            self.assertIn(f"has the first {levels} of 14 levels", "".join(t.different))
+
+    def test_a_reward_to_observe_is_not_another_one_of_the_same_name(self):
+        t = changed("    reward_model: \"PickScore\"\n    batch_size: 32", "    reward_model: CLIP\n    batch_size: 32")
+        self.assertRegex("".join(t.problems), r"eval_rewards\[0\].reward_model: a reward of this name trains with PickScore")
 
     def test_unknown_keys_are_named_with_their_place_and_nearest_name(self):
         unknown = changed("  noise_level: 0.8\n", "  noise_levle: 0.8\n  zzz_new_key: 1\n").unknown
@@ -384,6 +414,10 @@ torchrun --standalone train.py --model "$DIR" --out="$OUT" --b ${B} --c '#1' --f
             many = re.sub(r"\d+", "100000000000", steps)
             self.assertRegex("".join(self.script(file, (steps, many), *more).problems), r"run.sh:\d+: sampling_steps: at most 10000 steps")
 
+    def test_prompts_of_clipscore_are_not_cleaned_here(self):
+        t = self.script("mixgrpo.sh", ('reward_model="multi_reward"', 'reward_model="hpsv2_clip_score"'))
+        self.assertIn("clipscore reads prompts as they are", "".join(t.different))
+
     def test_a_key_is_never_repeated(self):
         self.assertNotIn("s3cret", self.script("mixgrpo.sh", ('wandb_key=""', 'wandb_key="s3cret"')).draft())
 
@@ -417,6 +451,33 @@ PUBLISHED = [("flow-factory", path.name) for path in sorted(GOLDENS.glob("*.yaml
 PUBLISHED += [("flow-grpo", "grpo.py:pickscore"), ("flow-grpo", "grpo.py:without_guidance"),
               ("flow-grpo", "grpo.py:qwen_image")]
 PUBLISHED += [("dance-grpo", path.name) for path in sorted(GOLDENS.glob("*.sh"))]
+
+
+OUTCOMES = {  # Words of published.txt, and what the importer says then.
+    "model": "model.model_type: models here", "trainer": "train.trainer_type: has no counterpart", "script": "known are train_grpo_flux",
+    "two transformers": "Wan2.2 has two transformers", "interval": "the old policy moves after every learner step",
+    "no reward": "there is no reward to train on", "not understood": "not understood: a call of globals"}
+
+
+@unittest.skipUnless(yaml and "OXBOW_PUBLISHED" in os.environ, "needs PyYAML, and OXBOW_PUBLISHED with the published files")
+class PublishedFilesTest(unittest.TestCase):
+    def test_each_becomes_a_run_or_has_a_reason(self):
+        tool, count = "", 0
+        for line in (GOLDENS / "published.txt").read_text().splitlines()[1:]:
+            if line.startswith("# "):
+                tool = line[2:].partition(":")[0]
+                continue
+            file, _, outcome = line.rpartition(": ")
+            count += 1
+            with self.subTest(file):
+                try:
+                    t = command.translate(tool, f"{os.environ['OXBOW_PUBLISHED']}/{file}", None if tool == "flow-factory" else 8)
+                    said = "\n".join(t.problems + t.unknown)
+                except Refused as error:
+                    said = str(error)
+                self.assertIn(OUTCOMES.get(outcome, ""), said)
+                self.assertEqual(outcome == "run", said == "")
+        self.assertEqual(count, 81)
 
 
 # Promise: Recipes train the published modules.
@@ -460,6 +521,8 @@ class ImportConfigTest(unittest.TestCase):
         ours, theirs = self.resolved(self.out), self.resolved(f"configs/recipes/{recipe}.yaml")
         for section in sections:
             self.assertEqual(ours[section], theirs[section])
+        for key in ("height", "width"):
+            self.assertEqual(ours["eval"][key], theirs["eval"][key])
         for key in ("rank", "alpha"):
             self.assertEqual(ours["model"]["lora"][key], theirs["model"]["lora"][key])
         self.assertEqual(set(ours["model"]["lora"]["targets"]), set(theirs["model"]["lora"]["targets"]))

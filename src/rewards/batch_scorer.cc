@@ -30,19 +30,14 @@ ClipScorer::ClipScorer(reward::RewardFacts facts, std::shared_ptr<ClipTowers> to
     : BatchScorer(Over(*towers, std::move(facts))), towers_(std::move(towers)) {}
 
 std::vector<double> ClipScorer::Cosines(absl::Span<const Item* const> items, ClipInput input,
-                                        const std::string& prefix) const {
+                                        std::string (*read)(const std::string& prompt)) const {
   std::vector<std::string> texts;
-  texts.reserve(items.size());
-  for (const Item* const item : items) texts.push_back(prefix + std::string(item->prompt));
-  return Cosines(texts, items, input);
-}
-
-std::vector<double> ClipScorer::Cosines(const std::vector<std::string>& texts,
-                                        absl::Span<const Item* const> items,
-                                        ClipInput input) const {
   std::vector<const Image8*> images;
-  images.reserve(items.size());
-  for (const Item* const item : items) images.push_back(&item->picture());
+  for (const Item* const item : items) {
+    const std::string prompt(item->prompt);
+    texts.push_back(read != nullptr ? read(prompt) : prompt);
+    images.push_back(&item->picture());
+  }
   const at::Tensor cosines =
       (towers_->EmbedTexts(texts) * towers_->EmbedImages(images, input)).sum(-1);
   const float* const values = cosines.const_data_ptr<float>();

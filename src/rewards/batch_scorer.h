@@ -46,13 +46,9 @@ class ClipScorer : public BatchScorer {
 
   ClipTowers& towers() const { return *towers_; }
 
-  // Cosines of each item's prompt, with `prefix` before it, and its image.
+  // Cosines of each item's prompt, as `read` gives it to the tokenizer, and its image.
   std::vector<double> Cosines(absl::Span<const reward::Item* const> items, ClipInput input,
-                              const std::string& prefix = "") const;
-
-  // Cosines of each text and the image of the item at the same place.
-  std::vector<double> Cosines(const std::vector<std::string>& texts,
-                              absl::Span<const reward::Item* const> items, ClipInput input) const;
+                              std::string (*read)(const std::string& prompt) = nullptr) const;
 
  private:
   absl::Status CheckImage(const Image8& image) const final { return towers_->CheckImage(image); }

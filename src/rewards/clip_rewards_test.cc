@@ -276,6 +276,30 @@ TEST_F(ClipRewardsTest, ARankIsThePlaceOfAPickScoreInItsGroup) {
   EXPECT_EQ(scores[2]->value, 0);  // Alone in what is left of its group.
 }
 
+// The published tokenizers clean: what ftfy, HTML and small letters make of a prompt has its score.
+TEST_F(ClipRewardsTest, Hpsv2AndHesselsClipScoreCleanPromptsAsTheirTokenizersDo) {
+  const auto golden = nlohmann::json::parse(*ReadFile(Goldens() / "cleaned_prompts.json"));
+  ASSERT_GE(golden.size(), 300u);
+  const auto open_clip = Towers("open_clip"), clip = Towers("clip");
+  const auto hpsv2 = MakeHpsv2(open_clip), hessel = MakeClipScore(clip, ClipScoreVariant::kHessel);
+  const auto cosine = [&](ClipTowers& towers, const std::string& text, ClipInput input) {
+    return (towers.EmbedTexts({text}) * towers.EmbedImages({&images_[0]}, input))
+        .sum()
+        .item<float>();
+  };
+  int depicted = 0;
+  for (const auto& item : golden) {
+    const auto prompt = item[0].get<std::string>(), clean = item[1].get<std::string>();
+    EXPECT_EQ(ScoreOne(*hpsv2, prompt, "", images_[0])->value,
+              cosine(*open_clip, clean, ClipInput::kBicubicPadded))
+        << item.dump(-1, ' ', /*ensure_ascii=*/true);
+    const double value = 2.5 * cosine(*clip, "a photo depicts " + clean, ClipInput::kProcessor);
+    EXPECT_EQ(ScoreOne(*hessel, prompt, "", images_[0])->value, std::max(value, 0.0)) << prompt;
+    depicted += value > 0 ? 1 : 0;
+  }
+  EXPECT_GT(depicted, 50) << "scores above the floor";
+}
+
 TEST_F(ClipRewardsTest, Hpsv2ReadsEntitiesTwiceAndPickScoreDoesNot) {
   const auto of = [&](Scorer& scorer, const std::string& prompt) {
     return ScoreOne(scorer, prompt, "", images_[0])->value;

@@ -2,8 +2,10 @@
 #include "rewards/clipscore.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "io/prompts/text_sides.h"
 #include "rewards/batch_scorer.h"
 
 namespace oxbow::rewards {
@@ -16,8 +18,13 @@ struct Convention {
   double factor;
   double minimum;
   ClipInput input;
-  const char* prefix;
+  std::string (*read)(const std::string& prompt);
 };
+
+// Their tokenizer is CLIP's first one, which cleans.
+std::string Depicted(const std::string& prompt) {
+  return io::CleanedPrompt("A photo depicts " + prompt);
+}
 
 Convention ConventionOf(ClipScoreVariant variant, double scale) {
   switch (variant) {
@@ -27,23 +34,23 @@ Convention ConventionOf(ClipScoreVariant variant, double scale) {
               scale / 30,
               -scale / 30,
               ClipInput::kBilinearCrop,
-              ""};
+              nullptr};
     case ClipScoreVariant::kFlowFactory:
       return {"clipscore/flow_factory/1",
               "CLIPScore: cos(prompt, image)",
               1,
               -1,
               ClipInput::kProcessor,
-              ""};
+              nullptr};
     case ClipScoreVariant::kHessel:
       break;
   }
-  return {"clipscore/hessel/1",
+  return {"clipscore/hessel/2",
           "CLIPScore: 2.5 max(cos(\"A photo depicts \" + prompt, image), 0)",
           2.5,
           0,
           ClipInput::kProcessor,
-          "A photo depicts "};
+          Depicted};
 }
 
 class ClipScore final : public ClipScorer {
@@ -60,7 +67,7 @@ class ClipScore final : public ClipScorer {
  private:
   absl::StatusOr<std::vector<double>> Values(
       absl::Span<const reward::Item* const> items) const override {
-    std::vector<double> values = Cosines(items, convention_.input, convention_.prefix);
+    std::vector<double> values = Cosines(items, convention_.input, convention_.read);
     for (double& value : values) value = std::max(convention_.factor * value, convention_.minimum);
     return values;
   }

@@ -5,7 +5,7 @@
 //   flow_grpo      exp(logit_scale) cos / 30       bilinear on floats   about 0.5 to 1.2
 //   flow_factory   cos                             processor            about 0.15 to 0.35
 //   hessel         2.5 max(cos, 0)                 processor            about 0.4 to 0.9
-//                  of "A photo depicts " + prompt
+//                  of "A photo depicts " + prompt, cleaned (io::CleanedPrompt)
 //
 // flow_grpo gives floats of the decoder to the resizing; here they were rounded to 8 bits before.
 //

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/reward/html_text.h"
+#include "io/prompts/text_sides.h"
 #include "rewards/batch_scorer.h"
 
 namespace oxbow::rewards {
@@ -80,17 +80,13 @@ class Hpsv2 final : public ClipScorer {
                     .value_min = -1,
                     .value_max = 1,
                     .help = "HPSv2: cos(prompt, image)",
-                    .identity = "hpsv2/2"},
+                    .identity = "hpsv2/3"},
                    std::move(towers)) {}
 
  private:
   absl::StatusOr<std::vector<double>> Values(absl::Span<const Item* const> items) const override {
-    std::vector<std::string> prompts;
-    prompts.reserve(items.size());
-    for (const Item* const item : items) {
-      prompts.push_back(reward::UnescapeHtml(reward::UnescapeHtml(item->prompt)));
-    }
-    return Cosines(prompts, items, ClipInput::kBicubicPadded);
+    return Cosines(items, ClipInput::kBicubicPadded,
+                   [](const std::string& prompt) { return io::CleanedPrompt(prompt); });
   }
 };
 

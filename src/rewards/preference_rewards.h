@@ -45,8 +45,7 @@ std::vector<double> RankShares(const std::vector<double>& values);
 //
 // Without a scale, as in the project's `score` function; its benchmark multiplies by 100. Input:
 // torchvision's antialiased bicubic on floats to the longer side, zeros around it. The project's
-// tokenizer first repairs broken Unicode (ftfy), then reads `&amp;` and the like as HTML does,
-// twice. The second is done here, the first is not: a prompt of broken Unicode has other tokens.
+// tokenizer, open_clip's, cleans the prompt: io::CleanedPrompt says how, and what is left out.
 //
 // Weights: xswu/HPSv2, HPS_v2.1_compressed.pt through `oxbow convert-weights`, with config.json and
 // tokenizer of laion/CLIP-ViT-H-14-laion2B-s32B-b79K. Source: hpsv2/img_score.py and

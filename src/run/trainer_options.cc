@@ -45,7 +45,7 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   options.advantage = {
       .std = FromWire<rl::AdvantageStd::kNone, v1::ADVANTAGE_STD_NONE>(method.advantage_std()),
       .ddof = static_cast<int>(method.advantage_ddof()),
-      .divisor = FromWire<rl::AdvantageDivisor::kRoot, v1::ADVANTAGE_DIVISOR_ROOT>(
+      .divisor = FromWire<rl::AdvantageDivisor::kSoftFloor, v1::ADVANTAGE_DIVISOR_SOFT_FLOOR>(
           method.advantage_divisor()),
       .epsilon = method.advantage_epsilon(),
       .clip = method.advantage_clip()};
@@ -82,8 +82,8 @@ void SetPolicyGradient(const v1::MethodConfig& method, rl::TrainerOptions& optio
 void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& options) {
   const v1::TimesConfig& times = method.times();
   options.times = {
-      .sampler =
-          FromWire<rl::TimeSampler::kLogitNormal, v1::TIME_SAMPLER_LOGIT_NORMAL>(times.sampler()),
+      .sampler = FromWire<rl::TimeSampler::kWithInit, v1::TIME_SAMPLER_DISCRETE_WITH_INIT>(
+          times.sampler()),
       .count = static_cast<int>(times.count()),
       .fraction = times.fraction(),
       .low = times.low(),

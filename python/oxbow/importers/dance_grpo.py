@@ -189,6 +189,8 @@ class _Script:
         t.put("reward.terms", f"[{', '.join(terms)}]", source)
         t.put("reward.scorers", f"[{', '.join(f'{{name: {name}, model: {WEIGHTS[name]}, device: cuda}}' for name in names)}]",
               source)
+        if "clipscore" in names:
+            t.differs(source, "clipscore reads prompts as they are; open_clip's tokenizer, theirs, cleans them first")
         t.differs(source, "the `model` of each entry of reward.scorers is a directory, or an id of the Hub that `oxbow fetch` "
                           "gets (docs/rewards.md)")
 

@@ -2,7 +2,7 @@
 """A YAML file of Flow-Factory's (v0.6, and its older forms) as a run."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .flow_factory_keys import KEYS, LISTS, WHOLE
@@ -26,14 +26,15 @@ class Model:
     guidance: str = "sampling.guidance"  # The key that train.guidance_scale becomes.
     guidance_min: float = 1  # Below it there is no guidance.
     video: bool = False
+    shift: str = "0"  # Of its noise levels: a number, "by size" as FLUX.1's, 0: not known here.
 
 
-SD3 = Model()
+SD3 = Model(shift="3")
 FLUX2 = ATTENTION + ", ff.linear_in, ff.linear_out, ff_context.linear_in, ff_context.linear_out, attn.to_qkv_mlp_proj"
 MODELS = {
     "sd3": SD3, "sd3-5": SD3, "sd3_5": SD3, "sd3.5": SD3,
     "flux1": Model(ATTENTION + ", ff.net.0.proj, ff.net.2, ff_context.net.0.proj, ff_context.net.2", 512,
-                   "sampling.embedded_guidance", 0),
+                   "sampling.embedded_guidance", 0, shift="by size"),
     "flux2": Model(FLUX2, guidance="sampling.embedded_guidance", guidance_min=0),
     "flux2-klein": Model(FLUX2),
     "wan2_t2v": Model("attn1.to_q, attn1.to_k, attn1.to_v, attn1.to_out.0, attn2.to_q, attn2.to_k, attn2.to_v, "
@@ -96,9 +97,6 @@ def _model(t: Translation, model: Model) -> None:
     if t.get("model.finetune_type").text.lower() == "full":
         if targets.yaml != "all":
             t.differs(targets, "the whole transformer is trained")
-        kept = t.get("model.trainable_parameters_dtype")
-        if kept.text not in ("fp32", "float32"):
-            t.differs(kept, "trained weights are float32")
     else:
         rank = t.get("model.lora_rank")
         t.copy("model.lora_rank", "model.lora_alpha")
@@ -110,6 +108,9 @@ def _model(t: Translation, model: Model) -> None:
             t.put("model.lora.targets", f"[{', '.join(targets.items)}]", targets)
         elif model.targets:
             t.put("model.lora.targets", f"[{model.targets}]", targets)
+    kept = t.get("model.trainable_parameters_dtype")
+    if kept.text not in ("fp32", "float32"):
+        t.differs(kept, "trained weights are float32")
     precision = t.get("mixed_precision")
     if precision.text == "fp16":
         t.differs(precision, "bf16 stands in for it")
@@ -129,11 +130,12 @@ def _evaluation(t: Translation, model: Model) -> None:
     frames = t.get("eval.num_frames")
     if frames.present and frames.items != t.get("train.num_frames").items:
         t.differs(frames, "held-out videos are as long as those that are trained on")
-    height, width = size_of(t, "train")
-    for key, trained in (("resolution", (height, width)), ("height", (height, height)), ("width", (width, width))):
-        s = _of_evaluation(t, key)
-        if s.present and (s.items[0], s.items[-1]) != trained:
-            t.differs(s, "held-out images are as large as those that are trained on")
+    sides = _of_evaluation(t, "resolution")
+    for key, side, trained in zip(("height", "width"), (sides.items[0], sides.items[-1]), size_of(t, "train")):
+        own = _of_evaluation(t, key)
+        own = own if own.present else replace(sides, items=[side])
+        if own.text != trained:
+            t.put(f"eval.{key}", own.text, own)
     every = t.get("eval.eval_freq")
     if every.count > 0:
         t.differs(every, f"eval.images = {EVAL_IMAGES} held-out images; set it to their test file's prompts for all")

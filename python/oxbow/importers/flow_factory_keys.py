@@ -18,6 +18,7 @@ _REASONS = {
     "seeds": "evaluation and windows take their noise from run.seed",
     "resume": "`oxbow train --resume` goes on with a run",
     "still": "no model that runs here takes a frame rate",
+    "frozen": "frozen weights have the type of model.compute_dtype",
     "plain": "nothing is compiled or patched here",
     "one": "there is one source",
 }
@@ -67,7 +68,7 @@ data.datasets[].eval.per_device_batch_size any . - @device
 data.datasets[].eval.seed any . - @seeds
 data.datasets[].{image_dir,video_dir,audio_dir} any . - @media
 data.{image_dir,video_dir,audio_dir} any . - @media
-data.{preprocessing_batch_size,dataloader_num_workers,enable_preprocess,force_reprocess,cache_dir} any . - @loading
+data.{preprocessing_batch_size,dataloader_num_workers,enable_preprocess,force_reprocess,cache_dir,preprocess_parallelism} any . - @loading
 data.{sampler_type,sampler_subgroup_size} any . - @device
 
 model.finetune_type              text   full = model.trained: lora, full
@@ -79,7 +80,8 @@ model.model_name_or_path         text   black-forest-labs/FLUX.1-dev = model.pat
 model.model_type                 text   flux1 !
 model.trainable_parameters_dtype text   bfloat16 !
 model.resume_path                text   . ~ nothing: take it out, and set model.lora.path to its adapter in the run file
-model.frozen_parameters_dtype any . - frozen weights have the type of model.compute_dtype
+model.frozen_parameters_dtype any . - @frozen
+model.frozen_parameters_dtype.* any . - @frozen
 model.{resume_type,resume_training_state} any . - @resume
 model.attn_backend any . - attention is LibTorch's own
 
@@ -127,7 +129,7 @@ train.ghuber_power           number 0.25 !
 train.ema_kl_beta            number 0 ? method.old_kl_weight
 train.off_policy             flag   false !
 train.num_train_timesteps    count  0 ? method.times.count
-train.time_sampling_strategy text   discrete ? method.times.sampler: discrete, discrete_with_init discrete, discrete_wo_init discrete_without_init, uniform, logit_normal
+train.time_sampling_strategy text   discrete ? method.times.sampler: discrete, discrete_with_init, discrete_wo_init discrete_without_init, uniform, logit_normal
 train.time_shift             number 3 ? method.times.shift
 train.timestep_range         range  0.9 !
 train.ema_decay              number 0.995 ? method.old_policy.decay
@@ -137,6 +139,7 @@ train.flat_steps             count  0 ? method.old_policy.flat
 train.ramp_rate              number 0.001 ? method.old_policy.rate
 train.warmup_steps           count  10 ? method.old_policy.warmup
 train.{ref_param_device,ema_device} any . - @memory
+train.critique_loss_weight any . - it counts only beside a section `critique`
 
 optimizers[].learning_rate number 1e-5 = optimizer.learning_rate
 optimizers[].weight_decay  number 1e-4 = optimizer.weight_decay
@@ -152,7 +155,7 @@ scheduler.sde_steps     counts . !
 scheduler.flow_shift    number . !
 scheduler.seed any . - @seeds
 
-eval.resolution          size   . !
+eval.resolution          size   1024 !
 eval.{height,width}      count  . !
 eval.num_frames          count  . !
 eval.frame_rate          number . ~ nothing: @still

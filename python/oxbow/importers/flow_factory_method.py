@@ -11,6 +11,15 @@ ADVANTAGE_FLOOR = 1e-6  # Floor of the standard deviation; constant there.
 SINK_BYTES_MAX = GIBIBYTE = 1 << 30  # services.sink_bytes_max of configs/defaults.yaml.
 
 
+LEVELS_MAX = 1000
+
+
+def drawn_levels(steps: int, shift: float, share: float) -> int:
+    """How many levels Flow-Factory's discrete samplers draw from: those from 1 - share on, without the last of these."""
+    below = [1 - index / steps for index in range(steps)]
+    return max(1, sum(shift * u / (1 + (shift - 1) * u) >= 1 - share - 1e-6 for u in below) - 1)
+
+
 class _Method:
     def __init__(self, t: Translation, sampling: Sampling):
         self.t, self.sampling = t, sampling
@@ -79,23 +88,50 @@ class _Method:
             t.copy("train.nft_beta")
             return
         t.copy("train.awm_weighting", "train.ema_kl_beta")
+        self.whole_advantages()
         if (power := t.get("train.ghuber_power")).number() != 0.25:
             t.refuse(power, "the exponent of general_huber is 0.25")
         off = t.get("train.off_policy")
         if off.flag:
             t.refuse(off, "awm samples with the policy itself")
 
+    def whole_advantages(self) -> None:
+        """Their loss has the advantage A, oxbow's A / c: with everything beside it over c, the loss is theirs over c. AdamW's
+        step does not see the factor, if its epsilon and the norm to which gradients are clipped are over c, too."""
+        t, limit = self.t, self.t.get("train.adv_clip_range")
+        c = abs(limit.number(-1))
+        if c in (0, 1):
+            return
+        for ours, theirs in (("method.kl_weight", "train.kl_beta"), ("method.old_kl_weight", "train.ema_kl_beta"),
+                             ("optimizer.epsilon", "optimizers[0].eps"),
+                             ("optimizer.grad_norm_max", "optimizers[0].max_grad_norm")):
+            s = t.get(theirs)
+            t.put(ours, s.number() / c, s)
+        t.differs(limit, f"awm divides advantages by method.advantage_clip here: method.kl_weight, method.old_kl_weight, "
+                         f"optimizer.epsilon and optimizer.grad_norm_max are theirs over {c:g}, which is the same update")
+
     def times(self) -> None:
         t, strategy, limits = self.t, self.t.get("train.time_sampling_strategy"), self.t.get("train.timestep_range")
-        self.trained_steps = t.get("train.num_train_timesteps").count
-        t.copy("train.num_train_timesteps", "train.time_shift")
-        if t.copy("train.time_sampling_strategy") and not strategy.text.startswith("discrete"):
+        count, steps = t.get("train.num_train_timesteps"), t.get("train.num_inference_steps").count
+        self.trained_steps = count.count or max(1, int(steps * limits.number(-1)))
+        t.put("method.times.count", self.trained_steps, count)
+        t.copy("train.time_shift")
+        known, discrete = t.copy("train.time_sampling_strategy"), strategy.text.startswith("discrete")
+        if known and not discrete:
             t.differs(t.get("train.time_shift"),
                       "shift pushes times to noise, as in AWM's own code; theirs to the clean side")
         if len(limits.items) == 2 and limits.number(0) != 0:
             t.refuse(limits, "times begin at the noisiest level: the range must begin at 0")
-        else:
+            return
+        shift = self.sampling.shift()
+        if not discrete or not shift or not 0 < steps <= LEVELS_MAX:
             t.put("method.times.fraction", limits.number(-1), limits)
+            if discrete:
+                t.differs(limits, "a share of the levels here, of the range of noise there")
+            return
+        levels = drawn_levels(steps, shift, limits.number(-1))
+        t.put("method.times.fraction", math.ceil(levels / steps * 1e4) / 1e4, limits)
+        t.differs(limits, f"their range of noise has the first {levels} of {steps} levels, its last one left out")
 
     def averages(self) -> None:
         """Their running average: of the weights for evaluation, or the old policy of nft and awm."""

@@ -30,7 +30,8 @@ class _Rewards:
     def __init__(self, t: Translation):
         self.t = t
         self.element, self.used = "", set()  # "rewards[1]", the reward that is translated, and its keys that are.
-        self.names, self.entries, self.entries_of = set(), [], None
+        self.entries, self.entries_of = [], None
+        self.models: dict[str, str] = {}  # What each reward is there, by its name.
         self.timeout, self.timeout_of = 0.0, None
 
     def of(self, key: str) -> Setting:
@@ -61,7 +62,9 @@ class _Rewards:
         t.put("reward.terms", f"[{', '.join(terms)}]", self.begin("rewards"))
         for index in range(t.size("eval_rewards")):
             name = self.begin("eval_rewards", index)
-            if name.present and name.text not in self.names:
+            if name.present and name.text in self.models:
+                self.measured_in_training(name.text)
+            elif name.present:
                 observed.append(quoted(name.text))
                 self.entry(name)
         if observed:
@@ -71,11 +74,20 @@ class _Rewards:
         if self.timeout + TIMEOUT_ROOM > TIMEOUT:
             t.put("reward.timeout_seconds", self.timeout + TIMEOUT_ROOM, self.timeout_of)
 
+    def measured_in_training(self, name: str) -> None:
+        """A reward to observe that has the name of one to train on: it is one reward here, that of the training."""
+        t, model, trained = self.t, self.of("reward_model"), self.models[name]
+        if model.present and model.text.lower() != trained.lower():
+            t.refuse(model, f"a reward of this name trains with {trained}: give it another name")
+        for path, s in t.given.items():
+            if path.startswith(f"{self.element}.") and s.present and s.row.use == "!":
+                t.not_needed(t.get(path), "the reward of this name in `rewards` is measured")
+
     def entry(self, name: Setting) -> None:
         """Adds the entry of the reward, or says that there is none."""
         model = self.of("reward_model")
         kind = model.text.lower() if model.present else ""
-        self.names.add(name.text)
+        self.models[name.text] = model.text if model.present else ""
         if kind in CLIPS:
             keys = self.clip(model, *CLIPS[kind])
         elif kind == "ocr":

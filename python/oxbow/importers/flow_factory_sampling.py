@@ -2,6 +2,8 @@
 """The sections of Flow-Factory's YAML that define sampling: a part of train, and scheduler."""
 from __future__ import annotations
 
+import math
+
 from .translation import Translation
 
 
@@ -22,6 +24,13 @@ class Sampling:
     def __init__(self, t: Translation, model):
         self.t, self.model, self.size = t, model, size_of(t, "train")
         self.sde_count, self.trained_steps = 0, 0  # Stochastic steps, and those of an image that are trained.
+
+    def shift(self) -> float:
+        """The shift of the noise levels, where it is known without the model's files; else 0."""
+        if self.model.shift != "by size":
+            return float(self.model.shift)
+        tokens = int(self.size[0]) // 16 * (int(self.size[1]) // 16)
+        return math.exp(0.5 + (1.15 - 0.5) * (tokens - 256) / (4096 - 256))  # calculate_shift of diffusers' FluxPipeline.
 
     def image(self) -> None:
         t = self.t

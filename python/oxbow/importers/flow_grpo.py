@@ -149,6 +149,9 @@ class _Config:
             fraction = t.get("train.timestep_fraction")
             t.put("sampling.sde_count", min(int(steps * fraction.number()), steps - 1), fraction)
             t.differs(fraction, "the last step is an ODE step: its density is degenerate")
+            for s in (size, span):
+                if s.present:
+                    t.not_needed(s, "a script without a window of its own has none")
 
     def batch(self) -> None:
         """flow_grpo says images per process and batches; oxbow says prompts and updates."""
@@ -179,8 +182,9 @@ class _Config:
 
     def rewards(self) -> None:
         t, terms, entries, first = self.t, [], [], self.t.get("reward_fn")
-        for path, s in t.given.items():
+        for path in list(t.given):
             if path.startswith("reward_fn."):
+                s = t.get(path)
                 name, first = path.removeprefix("reward_fn."), s if not terms else first
                 ours = REWARDS.get(name, name)
                 terms.append(f"{{name: {quoted(ours)}, weight: {s.text}}}")

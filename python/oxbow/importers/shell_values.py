@@ -12,7 +12,7 @@ from .settings import Refused, Setting
 START = re.compile(r"(?<![^\s\"'])(torchrun|python3? -m torch\.distributed\.run)\s")
 COMMENT = r"(?<![^\s;|&()])\#[^\n]*"
 PIECE = re.compile("(?P<comment>" + COMMENT + r""")
-    |(?P<blank>[ \t]+) |(?P<joint>\\\n) |(?P<end>[;|)\n]|&(?!>))
+    |(?P<blank>[ \t]+) |(?P<joint>\\(?:\n|\Z)) |(?P<end>[;|)\n]|&(?!>))
     |(?P<redirection>(?:\d*|&)[<>]+&?[ \t]*(?:[^\s;|&<>()'"]|"[^"\n]*"|'[^'\n]*')+)
     |'(?P<plain>[^']*)' |"(?P<quoted>(?:\\.|[^"\\])*)" |\\(?P<escaped>.) |(?P<command>\$\([^()\n]*\)|`[^`\n]*`)
     |(?P<bare>(?:\$\{[^}\n]*\}|\$(?!\()|[^\s;|&<>()'"\\`$])+)""", re.S | re.X)

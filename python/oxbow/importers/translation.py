@@ -25,6 +25,7 @@ class Translation:
         self.unknown: list[str] = []
         self.different: list[str] = []
         self.needless: list[str] = []
+        self.asked: set[str] = set()  # Paths that the importer has read.
         self.given: dict[str, Setting] = {}  # In the file's order; old names stand under the new ones.
         for setting in values:
             self._read(setting)
@@ -55,6 +56,7 @@ class Translation:
     def get(self, path: str) -> Setting:
         """The setting at a path that is in the table. Null means the default, too."""
         row = self._row(path)
+        self.asked.add(path)
         s = self.given.get(path) or Setting(path, self.name, given=False, present=False, row=row)
         return s if s.present or row.default is None else replace(s, present=True, items=row.default, shape="scalar")
 
@@ -105,13 +107,20 @@ class Translation:
         self.copy(*(key.replace("[]", "[0]") for key, row in self.table.items() if row.use == "="))
 
     def sort_out_rest(self) -> None:
-        """Judges given settings by the rows of which no code knows."""
+        """Judges given settings by the rows of which no code knows, and names those of which nothing became anything."""
         for s in self.given.values():
             if s.row.use == "-":
                 self.not_needed(s, s.row.text)
             elif s.row.use == "~":
                 values, _, reason = s.row.text.partition(": ")
                 self.allow(s, [] if values == "nothing" else values.lower().split(", "), reason)
+        said = {named for _, _, _, named in self.keys}
+        lines = [*self.problems, *self.different, *self.needless]
+        for s in self.given.values():
+            if s.present and s.items and s.row.use in "!?=" and s.named not in said and not any(
+                    line.startswith(f"{s.named}:") for line in lines):
+                self.not_needed(s, "it is part of the values above" if s.path in self.asked else
+                                "with the other settings it changes nothing")
 
     def processes(self, count: int, groups: int, s: Setting, path: str = "") -> None:
         """Ranks and workers of a run that had so many processes, each with a GPU: one of each on every GPU."""

@@ -39,6 +39,7 @@ double DivisorOf(const AdvantageOptions& options, double std) {
     case AdvantageDivisor::kPlusEpsilon:
       return std + options.epsilon;
     case AdvantageDivisor::kFloor:
+    case AdvantageDivisor::kSoftFloor:
       return std::max(std, options.epsilon);
     case AdvantageDivisor::kRoot:
       return std::sqrt(std * std + options.epsilon);
@@ -103,7 +104,9 @@ void NormaliseOverBatch(const GroupRewards& scored, std::vector<GroupAdvantages>
 void LimitAll(const AdvantageOptions& options, std::vector<GroupAdvantages>& groups) {
   for (GroupAdvantages& group : groups) {
     for (double& advantage : group.advantages) {
-      advantage = std::clamp(advantage, -options.clip, options.clip);
+      advantage = options.divisor == AdvantageDivisor::kSoftFloor
+                      ? options.clip * std::tanh(advantage / options.clip)
+                      : std::clamp(advantage, -options.clip, options.clip);
     }
   }
 }

@@ -8,7 +8,7 @@
 //   DanceGRPO (arXiv:2505.07818)          group std, ddof 1, std + 1e-8
 //   off-policy GRPO (arXiv:2505.22257)    sqrt(var + epsilon)
 //   Dr. GRPO (arXiv:2503.20783)           no division
-//   V-GRPO                                max(std, 1e-6), clip tanh(A / c) c
+//   V-GRPO                                max(std, 1e-6), c tanh(A / c)
 //   GDPO                                  every reward by itself, their weighted sum over the batch
 #pragma once
 
@@ -18,7 +18,8 @@
 namespace oxbow::rl {
 
 enum class AdvantageStd { kGroup, kGlobal, kNone };           // kGlobal: over all scored samples.
-enum class AdvantageDivisor { kPlusEpsilon, kFloor, kRoot };  // s + e, max(s, e), sqrt(s^2 + e)
+// s + e, max(s, e), sqrt(s^2 + e); kSoftFloor: as kFloor, and c tanh(A / c) in place of the limit.
+enum class AdvantageDivisor { kPlusEpsilon, kFloor, kRoot, kSoftFloor };
 
 // How several rewards become one advantage.
 enum class RewardMix {

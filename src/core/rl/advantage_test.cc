@@ -72,6 +72,11 @@ TEST(AdvantageTest, DivisorsAsPublished) {
   EXPECT_NEAR(first(AdvantageDivisor::kFloor, 1e-6), -1.44192118046, 1e-11);
   EXPECT_NEAR(first(AdvantageDivisor::kFloor, .5), -.85, 1e-12);
   EXPECT_NEAR(first(AdvantageDivisor::kRoot, .01), -.425 / std::sqrt(.086875 + .01), 1e-12);
+  EXPECT_NEAR(first(AdvantageDivisor::kSoftFloor, .5), -5 * std::tanh(.17), 1e-12);
+  const Rewards apart = {{0, 0, 0, 0, 0, 0, 0, 1}};  // A of the last is 2.6458.
+  const auto soft =
+      Flat(apart, {.divisor = AdvantageDivisor::kSoftFloor, .epsilon = 1e-6, .clip = 3});
+  EXPECT_NEAR(soft.back(), 3 * std::tanh(2.6457513110645906 / 3), 1e-12);
 }
 
 // Two rewards on scales a thousand times apart, weights 1 and 2.

@@ -54,7 +54,7 @@ void Nft(TrainerOptions& o) {
 }
 void Awm(TrainerOptions& o) {
   o.method = MethodKind::kAwm;
-  o.times = {.sampler = TimeSampler::kDiscreteWithoutInit, .count = 4, .fraction = .9};
+  o.times = {.sampler = TimeSampler::kWithoutInit, .count = 4, .fraction = .9};
   o.clip_range = 1;
   o.old_kl_weight = .1;
   o.copies.old = {.decay = .3, .rate = .05};

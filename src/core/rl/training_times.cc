@@ -94,8 +94,13 @@ std::vector<double> DrawTimes(const TimeOptions& options, const std::vector<doub
       return OfGrid(count, sigmas, stream);
     case TimeSampler::kDiscrete:
       return OfBins(options, count, 0, sigmas, stream);
-    case TimeSampler::kDiscreteWithoutInit:
+    case TimeSampler::kWithoutInit:
       return OfBins(options, count, 1, sigmas, stream);
+    case TimeSampler::kWithInit: {
+      std::vector<double> times = OfBins(options, count - 1, 1, sigmas, stream);
+      times.insert(times.begin(), sigmas.front());
+      return times;
+    }
     case TimeSampler::kUniform: {
       std::vector<double> times = Strata(count, stream);
       for (double& t : times)

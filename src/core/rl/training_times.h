@@ -6,6 +6,7 @@
 //   discrete              the first `fraction` of the levels cut into `count` bins, one level each
 //                         (AWM; V-GRPO with fraction 1)
 //   discrete_without_init as discrete, never the pure noise of level 0
+//   discrete_with_init    level 0 first, and as discrete_without_init the others (Flow-Factory)
 //   uniform               `count` strata of [low, high], shifted
 //   logit_normal          sigmoid of normal quantiles of `count` strata, shifted, at least .01
 //
@@ -22,7 +23,7 @@ class Tensor;
 
 namespace oxbow::rl {
 
-enum class TimeSampler { kGrid, kDiscrete, kDiscreteWithoutInit, kUniform, kLogitNormal };
+enum class TimeSampler { kGrid, kDiscrete, kWithoutInit, kUniform, kLogitNormal, kWithInit };
 
 // Samples that share a draw: none, those of a group, or all of a learner step.
 enum class Sharing { kSample, kGroup, kStep };

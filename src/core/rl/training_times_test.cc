@@ -47,10 +47,17 @@ TEST(TrainingTimesTest, BinsTakeOneLevelEach) {
     const auto whole =
         Draw({.sampler = TimeSampler::kDiscrete, .count = 5, .fraction = 1}, trajectory);
     for (int k = 0; k < 5; ++k) EXPECT_EQ(LevelOf(whole[static_cast<size_t>(k)]) / 2, k);
-    const auto without = Draw(
-        {.sampler = TimeSampler::kDiscreteWithoutInit, .count = 4, .fraction = .9}, trajectory);
+    const auto without =
+        Draw({.sampler = TimeSampler::kWithoutInit, .count = 4, .fraction = .9}, trajectory);
     for (const double t : without) EXPECT_TRUE(LevelOf(t) >= 1 && LevelOf(t) <= 8) << t;
     EXPECT_TRUE(std::is_sorted(without.rbegin(), without.rend()));
+    const auto with =
+        Draw({.sampler = TimeSampler::kWithInit, .count = 5, .fraction = .9}, trajectory);
+    for (int k = 0; k < 5; ++k) {  // The pure noise, and two of the eight other levels to a bin.
+      EXPECT_EQ((LevelOf(with[static_cast<size_t>(k)]) + 1) / 2, k);
+    }
+    EXPECT_EQ(Draw({.sampler = TimeSampler::kWithInit, .count = 1}, trajectory),
+              std::vector<double>{1});
   }
 }
 

@@ -55,7 +55,8 @@ absl::StatusOr<TokenCounter> LanguageModelTokenCounter(const DiffusersComponents
 absl::StatusOr<std::unique_ptr<TextEncoders>> OpenEncodedElsewhere(
     const DiffusersComponents& components, const TextEncoders::Options& options);
 
-// How diffusers' WanPipeline cleans a prompt before its tokenizer sees it.
+// How diffusers' WanPipeline cleans a prompt before its tokenizer sees it; so do CLIP's first
+// tokenizer and open_clip's, which HPSv2 and Hessel's CLIPScore have, and then make it small.
 // References of HTML as their characters, twice; every run of white space as one space; none at
 // either end. Before that what ftfy does character by character, as where it is installed: Latin
 // ligatures and full-width forms taken apart, straight quotes, no control characters, NFC. Not done
