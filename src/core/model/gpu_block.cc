@@ -95,10 +95,10 @@ absl::StatusOr<std::string> GpuBlock::Lend() {
   return std::string(handle.bytes, sizeof handle.bytes);
 }
 
-at::Tensor GpuBlock::View(uint64_t begin, const std::vector<int64_t>& shape, at::ScalarType type) {
-  return at::for_blob(static_cast<char*>(data_) + begin, shape)
+at::Tensor GpuBlock::Bytes(uint64_t count) {
+  return at::for_blob(data_, {static_cast<int64_t>(count)})
       .deleter([self = shared_from_this()](void*) {})
-      .options(at::TensorOptions(gpu_).dtype(type))
+      .options(at::TensorOptions(gpu_).dtype(at::kByte))
       .target_device(gpu_)
       .make_tensor();
 }

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -36,8 +35,8 @@ class GpuBlock : public std::enable_shared_from_this<GpuBlock> {
   // until this process ends: others may read it. kUnavailable where CUDA lends nothing.
   absl::StatusOr<std::string> Lend();
 
-  // Memory from byte `begin` on; it keeps the block.
-  at::Tensor View(uint64_t begin, const std::vector<int64_t>& shape, at::ScalarType type);
+  // Its first `count` bytes, of type kByte; they keep the block.
+  at::Tensor Bytes(uint64_t count);
 
  private:
   GpuBlock(at::Device gpu, void* data, bool is_own) : gpu_(gpu), data_(data), is_own_(is_own) {}

@@ -30,6 +30,13 @@ bool HasBits(const at::Tensor& one, const at::Tensor& other) {
   return at::equal(one.view(bits), other.view(bits));
 }
 
+at::Tensor InBlock(const at::Tensor& bytes, const LentTensor& place) {
+  const auto count = static_cast<int64_t>(LentBytes(place).value());
+  return bytes.narrow(0, static_cast<int64_t>(place.begin), count)
+      .view(place.type)
+      .view(place.shape);
+}
+
 }  // namespace
 
 LentBase::LentBase(LentTable table, std::shared_ptr<GpuBlock> block, std::filesystem::path path)
@@ -46,7 +53,8 @@ absl::StatusOr<LentBase> LentBase::Make(const Architecture& architecture, at::Sc
   const Shapes shapes = architecture.shapes();
   std::map<std::string, at::ScalarType> types;
   for (const auto& [name, shape] : shapes) types[name] = FrozenType(architecture, compute, name);
-  OXBOW_ASSIGN_OR_RETURN(LentTable table, PlacedTensors(shapes, types));
+  OXBOW_ASSIGN_OR_RETURN(LentTable table,
+                         PlacedTensors(shapes, types, architecture.side_by_side()));
   table.machine = MachineId();
   table.gpu = std::move(id);
   table.lender = ::getpid();
@@ -55,15 +63,15 @@ absl::StatusOr<LentBase> LentBase::Make(const Architecture& architecture, at::Sc
 }
 
 ReadTensor LentBase::Filling(ReadTensor read) const {
-  return [read = std::move(read), table = table_,
-          block = block_](const std::string& name) -> absl::StatusOr<at::Tensor> {
+  return [read = std::move(read), table = table_, bytes = block_->Bytes(table_.bytes)](
+             const std::string& name) -> absl::StatusOr<at::Tensor> {
     OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, read(name));
     const auto place = table.tensors.find(name);
     // The policy refuses a tensor that does not fit.
     if (place == table.tensors.end() || tensor.sizes() != at::IntArrayRef(place->second.shape)) {
       return tensor;
     }
-    at::Tensor lent = block->View(place->second.begin, place->second.shape, place->second.type);
+    at::Tensor lent = InBlock(bytes, place->second);
     lent.copy_(tensor);
     return lent;
   };
@@ -87,14 +95,13 @@ absl::StatusOr<std::shared_ptr<BorrowedBase>> BorrowedBase::Open(
 }
 
 ReadTensor BorrowedBase::InPlaceOf(ReadTensor read) {
-  return [read = std::move(read),
-          self = shared_from_this()](const std::string& name) -> absl::StatusOr<at::Tensor> {
+  return [read = std::move(read), self = shared_from_this(), bytes = block_->Bytes(table_.bytes)](
+             const std::string& name) -> absl::StatusOr<at::Tensor> {
     OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, read(name));
     const auto place = self->table_.tensors.find(name);
     if (place != self->table_.tensors.end() && tensor.scalar_type() == place->second.type &&
         tensor.sizes() == at::IntArrayRef(place->second.shape)) {
-      at::Tensor lent =
-          self->block_->View(place->second.begin, place->second.shape, place->second.type);
+      at::Tensor lent = InBlock(bytes, place->second);
       if (HasBits(lent, tensor.to(self->gpu_).contiguous())) {
         self->borrowed_ += lent.nbytes();
         return lent;

@@ -69,7 +69,7 @@ absl::StatusOr<std::pair<std::string, LentTensor>> ParseTensor(const std::string
   }
   const std::optional<uint64_t> needs = LentBytes(tensor);
   const bool inside = needs.has_value() && *needs <= bytes && tensor.begin <= bytes - *needs;
-  if (!whole || !inside || tensor.begin % kLentAlignment != 0) return Damaged(text);
+  if (!whole || !inside || tensor.begin % kLentStep != 0) return Damaged(text);
   return std::pair(parts[3], std::move(tensor));
 }
 
@@ -86,17 +86,30 @@ std::optional<uint64_t> LentBytes(const LentTensor& tensor) {
 }
 
 absl::StatusOr<LentTable> PlacedTensors(const Shapes& shapes,
-                                        const std::map<std::string, at::ScalarType>& types) {
+                                        const std::map<std::string, at::ScalarType>& types,
+                                        const std::vector<std::vector<std::string>>& groups) {
   LentTable table;
-  for (const auto& [name, shape] : shapes) {
-    LentTensor tensor{.type = types.at(name), .shape = shape, .begin = table.bytes};
+  const auto up = [&](uint64_t step) { table.bytes = (table.bytes + step - 1) / step * step; };
+  const auto place = [&](const std::string& name) -> absl::Status {
+    LentTensor tensor{.type = types.at(name), .shape = shapes.at(name), .begin = table.bytes};
     const std::optional<uint64_t> bytes = LentBytes(tensor);
     if (LentTypeName(tensor.type) == nullptr || !bytes.has_value() ||
         *bytes > kLentBytesMax - kLentAlignment - table.bytes) {
       return absl::InvalidArgumentError(absl::StrCat("a tensor that cannot be lent: ", name));
     }
-    table.bytes += (*bytes + kLentAlignment - 1) / kLentAlignment * kLentAlignment;
+    table.bytes += *bytes;
+    up(kLentStep);
     table.tensors.emplace(name, std::move(tensor));
+    return absl::OkStatus();
+  };
+  for (const std::vector<std::string>& group : groups) {
+    for (const std::string& name : group) OXBOW_RETURN_IF_ERROR(place(name));
+    up(kLentAlignment);
+  }
+  for (const auto& [name, shape] : shapes) {
+    if (table.tensors.contains(name)) continue;
+    OXBOW_RETURN_IF_ERROR(place(name));
+    up(kLentAlignment);
   }
   return table;
 }

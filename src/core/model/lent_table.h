@@ -21,12 +21,13 @@ namespace oxbow::model {
 struct LentTensor {
   at::ScalarType type = at::kFloat;  // Or kBFloat16.
   std::vector<int64_t> shape;
-  uint64_t begin = 0;  // Its first byte in the block, a multiple of kLentAlignment.
+  uint64_t begin = 0;  // Its first byte in the block, a multiple of kLentStep.
 
   bool operator==(const LentTensor&) const = default;
 };
 
 inline constexpr uint64_t kLentAlignment = 512;  // Bytes: that of torch's own allocator.
+inline constexpr uint64_t kLentStep = 16;        // Bytes that a kernel loads at once.
 
 struct LentTable {
   std::string machine;  // MachineId of base/process.h.
@@ -43,10 +44,12 @@ struct LentTable {
 std::optional<uint64_t> LentBytes(const LentTensor& tensor);
 
 // Gives each tensor its place, one behind the other; without lender and handle. `types`: of the
-// tensors of `shapes`. kInvalidArgument for another type than float32 and bfloat16, and for more
-// bytes than 2^63.
+// tensors of `shapes`. Tensors of one of `groups` follow one another without a gap
+// (side_by_side.h), where their bytes are whole steps; others begin at multiples of kLentAlignment.
+// kInvalidArgument for another type than float32 and bfloat16, and for more bytes than 2^63.
 absl::StatusOr<LentTable> PlacedTensors(const Shapes& shapes,
-                                        const std::map<std::string, at::ScalarType>& types);
+                                        const std::map<std::string, at::ScalarType>& types,
+                                        const std::vector<std::vector<std::string>>& groups = {});
 
 std::string LentText(const LentTable& table);
 // kDataLoss for a text that is damaged, or cut, or says that a tensor is outside the block.

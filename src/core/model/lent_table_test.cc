@@ -54,6 +54,20 @@ TEST(LentTableTest, TensorsHavePlacesBehindEachOther) {
   EXPECT_EQ(*LentBytes(table.tensors.at("scale")), 4u);
 }
 
+// One product reads several weights where they lie side by side.
+TEST(LentTableTest, TensorsOfAGroupFollowOneAnother) {
+  const Shapes shapes = {{"a", {3}}, {"k", {4, 8}}, {"other", {5}}, {"q", {2, 8}}, {"v", {3, 8}}};
+  std::map<std::string, at::ScalarType> types;
+  for (const auto& [name, shape] : shapes) types[name] = at::kBFloat16;
+  const LentTable table = *PlacedTensors(shapes, types, {{"q", "k", "v"}});
+  const auto begin = [&](const char* name) { return table.tensors.at(name).begin; };
+  EXPECT_EQ(begin("k"), begin("q") + 2 * 8 * 2);
+  EXPECT_EQ(begin("v"), begin("k") + 4 * 8 * 2);
+  for (const char* first : {"q", "a", "other"}) EXPECT_EQ(begin(first) % kLentAlignment, 0u);
+  EXPECT_EQ(table.tensors.size(), shapes.size());
+  EXPECT_TRUE(ParseLent(LentText(table)).ok());
+}
+
 TEST(LentTableTest, WhatIsWrittenIsRead) {
   const LentTable table = SomeTable();
   const auto read = ParseLent(LentText(table));

@@ -85,17 +85,20 @@ NetworkBinder::NetworkBinder(const PolicyOptions& options)
   execution_.offloaded = offloaded_.get();
 }
 
-// Where a LoRA's GPU holds frozen weights that are read together.
-NamedTensors NetworkBinder::PlacesSideBySide(const std::set<std::string>& int8) const {
-  if (!lora() || !device_.is_cuda() || offloaded_ != nullptr) return {};
-  std::vector<std::vector<std::string>> groups = architecture_->side_by_side();
-  std::erase_if(groups, [&](const std::vector<std::string>& group) {
-    return std::ranges::any_of(group, [&](const std::string& name) {
+// Names of frozen weights that a LoRA's GPU reads together, by each of them.
+std::map<std::string, std::vector<std::string>> NetworkBinder::Neighbours(
+    const std::set<std::string>& int8) const {
+  std::map<std::string, std::vector<std::string>> neighbours;
+  if (!lora() || !device_.is_cuda() || offloaded_ != nullptr) return neighbours;
+  for (const std::vector<std::string>& group : architecture_->side_by_side()) {
+    const bool other = std::ranges::any_of(group, [&](const std::string& name) {
       return int8.contains(name) || architecture_->float32().contains(name);
     });
-  });
-  return PlacedSideBySide(groups, architecture_->shapes(),
-                          at::TensorOptions(device_).dtype(execution_.compute));
+    for (const std::string& name : group) {
+      if (!other) neighbours[name] = group;
+    }
+  }
+  return neighbours;
 }
 
 // On the device, or where offloaded weights are kept. Of a LoRA that is the base. Copies, so that
@@ -103,11 +106,24 @@ NamedTensors NetworkBinder::PlacesSideBySide(const std::set<std::string>& int8) 
 absl::Status NetworkBinder::ReadFrozen(const ReadTensor& read, const PolicyOptions& options) {
   const Shapes shapes = architecture_->shapes();
   const std::set<std::string> int8 = Int8Of(options);
-  const NamedTensors places = PlacesSideBySide(int8);
+  const auto neighbours = Neighbours(int8);
+  NamedTensors places;
+  // What is read on the device has its place: a lent block (lent_base.h) has neighbours, too.
+  const auto placed = [&](const std::string& name, const at::Tensor& tensor, at::ScalarType type) {
+    const auto group = neighbours.find(name);
+    if (group == neighbours.end()) return false;
+    if (options.read_base && tensor.device() == device_ && tensor.scalar_type() == type)
+      return false;
+    if (!places.contains(name)) {
+      places.merge(PlacedSideBySide({group->second}, shapes,
+                                    at::TensorOptions(device_).dtype(execution_.compute)));
+    }
+    return true;
+  };
   const auto keep = [&](const std::string& name, const at::Tensor& tensor, at::ScalarType type) {
     const bool kept = offloaded_ != nullptr && lora();
-    if (const auto place = places.find(name); place != places.end()) {
-      frozen_[name] = at::Tensor(place->second).copy_(tensor);
+    if (placed(name, tensor, type)) {
+      frozen_[name] = places.at(name).copy_(tensor);
     } else {
       frozen_[name] =
           kept ? offloaded_->Kept(tensor, type)

@@ -12,10 +12,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/model/architecture.h"
@@ -122,7 +124,8 @@ class NetworkBinder {
   OffloadedWeights* offloaded() const { return offloaded_.get(); }
 
  private:
-  NamedTensors PlacesSideBySide(const std::set<std::string>& int8) const;
+  std::map<std::string, std::vector<std::string>> Neighbours(
+      const std::set<std::string>& int8) const;
   std::unique_ptr<ParameterSet> SetOf(const Shapes& shapes, bool trainable) const;
   BoundNetwork BindTo(std::unique_ptr<ParameterSet> parameters) const;
   NamedTensors FrozenLeaves() const;
