@@ -7,6 +7,7 @@
 
 #include "core/flow/sampler.h"
 #include "core/model/layers.h"
+#include "core/model/side_by_side.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
 #include "io/lora_file.h"
@@ -41,6 +42,25 @@ TEST_F(TrainingGpuTest, ShortProductsAreCloseToExactOnes) {
   EXPECT_EQ(rough.scalar_type(), at::kFloat);
   EXPECT_GT(RelativeDistance(rough, exact), 1e-5) << "bf16 was not used";
   EXPECT_GT(at::cosine_similarity(rough, exact, 0).item<double>(), 0.99);
+}
+
+// What one product reads is held once.
+TEST_F(TrainingGpuTest, FrozenWeightsOfOneInputHaveOneMemory) {
+  const auto policy = GpuSizedPolicy({.device = gpu_, .compute = at::kBFloat16});
+  const auto cpu = GpuSizedPolicy({.compute = at::kBFloat16});
+  const auto groups = GpuSizedSd3()->side_by_side();
+  EXPECT_FALSE(groups.empty());
+  for (const std::vector<std::string>& group : groups) {
+    std::vector<at::Tensor> tensors;
+    size_t bytes = 0;
+    for (const std::string& name : group) {
+      tensors.push_back(policy->frozen().at(name));
+      bytes += tensors.back().nbytes();
+      EXPECT_TRUE(at::equal(tensors.back().cpu(), cpu->frozen().at(name))) << name;
+    }
+    EXPECT_TRUE(LieSideBySide(tensors)) << group[0];
+    EXPECT_EQ(tensors[0].storage().nbytes(), bytes) << group[0];
+  }
 }
 
 // An adapter's product is added where the base's is; the CPU's way is the oracle.
