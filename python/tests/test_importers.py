@@ -177,7 +177,7 @@ class FlowFactoryTest(unittest.TestCase):
         # A range of noise there, a share of the levels here: of levels 1, .923.. .5, .25 the last one in the range is left out.
         for steps, shift, share, levels in ((10, 3, .5, 7), (10, 3, .9, 9), (10, 1, .55, 5), (14, 3, .9, 13), (2, 1, .1, 1)):
             self.assertEqual(flow_factory_method.drawn_levels(steps, shift, share), levels)
-        for share, levels in ((.3, 7), (.5, 10), (.99, 13)):  # Of 14, with shift 3.
+        for share, levels in ((.3, 7), (.5, 10), (.99, 13)):  # There are 14, with shift 3.
             t = changed("timestep_range: 0.5", f"timestep_range: {share}", nft)
             self.assertEqual(int(float(values(t)["method.times.fraction"]) * 14), levels)
             self.assertIn(f"has the first {levels} of 14 levels", "".join(t.different))

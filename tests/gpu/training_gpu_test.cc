@@ -44,7 +44,7 @@ TEST_F(TrainingGpuTest, ShortProductsAreCloseToExactOnes) {
   EXPECT_GT(at::cosine_similarity(rough, exact, 0).item<double>(), 0.99);
 }
 
-// What one product reads is held once.
+// Weights that one product reads are held once.
 TEST_F(TrainingGpuTest, FrozenWeightsOfOneInputHaveOneMemory) {
   const auto policy = GpuSizedPolicy({.device = gpu_, .compute = at::kBFloat16});
   const auto cpu = GpuSizedPolicy({.compute = at::kBFloat16});

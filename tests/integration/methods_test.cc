@@ -77,8 +77,8 @@ TEST(MixedPromptsTest, HeldOutRewardRises) {
 }
 
 // configs/digits-op-grpo-paper.yaml.
-// Promise: One shipped run has every part of OP-GRPO at work: a full buffer whose lowest entries
-// leave, heads cut at i_off, weights W that differ from 1, and samples two steps old.
+// Promise: One shipped run has every part of OP-GRPO at work. The lowest entries of a full buffer
+// leave, heads are cut at i_off, weights W differ from 1, and samples are two steps old.
 TEST(OpGrpoPaperTest, EveryPartActs) {
   constexpr size_t kSteps = 18, kFull = 15, kKept = 6;
   TrainingRun run({"run.steps=18", "eval.every=18", "eval.images=16"}, {}, "digits-op-grpo-paper");

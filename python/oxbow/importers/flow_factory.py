@@ -26,7 +26,7 @@ class Model:
     guidance: str = "sampling.guidance"  # The key that train.guidance_scale becomes.
     guidance_min: float = 1  # Below it there is no guidance.
     video: bool = False
-    shift: str = "0"  # Of its noise levels: a number, "by size" as FLUX.1's, 0: not known here.
+    shift: str = "0"  # The noise levels' shift: a number, "by size" as FLUX.1's, 0: not known here.
 
 
 SD3 = Model(shift="3")

@@ -31,7 +31,7 @@ class _Rewards:
         self.t = t
         self.element, self.used = "", set()  # "rewards[1]", the reward that is translated, and its keys that are.
         self.entries, self.entries_of = [], None
-        self.models: dict[str, str] = {}  # What each reward is there, by its name.
+        self.models: dict[str, str] = {}  # A reward's model, by its name.
         self.timeout, self.timeout_of = 0.0, None
 
     def of(self, key: str) -> Setting:

@@ -38,7 +38,7 @@ variable_list WeightsOf(at::ArrayRef<Linear> linears) {
   return weights;
 }
 
-// Of each layer; none where they have none.
+// Biases of all layers; none where they have none.
 variable_list BiasesOf(at::ArrayRef<Linear> linears) {
   variable_list biases;
   for (const Linear& linear : linears) {
@@ -146,7 +146,7 @@ void AddAdapters(const Outputs& y, const at::Tensor& down, const at::Tensor& mat
 }
 
 struct Products {
-  variable_list y;      // Of each layer, [rows, out].
+  variable_list y;      // A layer's, [rows, out].
   at::Tensor matrices;  // In the type of products; undefined without adapters.
   at::Tensor down;      // [rows, n r]
 };
@@ -212,7 +212,7 @@ struct FrozenFunction : torch::autograd::Function<FrozenFunction> {
     return results;
   }
 
-  // Of each A, then of each B. Adds to dx, unless it is undefined, what comes through them.
+  // Gradients of each A, then of each B. Adds to dx, unless it is undefined, what comes through them.
   static variable_list AdapterGradients(const variable_list& saved, const variable_list& gradients,
                                         const Sizes& s, at::Tensor& dx) {
     if (s.rank == 0) return {};

@@ -108,7 +108,7 @@ absl::Status NetworkBinder::ReadFrozen(const ReadTensor& read, const PolicyOptio
   const std::set<std::string> int8 = Int8Of(options);
   const auto neighbours = Neighbours(int8);
   NamedTensors places;
-  // What is read on the device has its place: a lent block (lent_base.h) has neighbours, too.
+  // A tensor that is read on the device has its place: a lent block has neighbours, too.
   const auto placed = [&](const std::string& name, const at::Tensor& tensor, at::ScalarType type) {
     const auto group = neighbours.find(name);
     if (group == neighbours.end()) return false;

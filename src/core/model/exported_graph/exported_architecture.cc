@@ -100,8 +100,9 @@ class KnownAnswers {
  public:
   Answer Get(const Question& question, const std::function<Answer()>& ask) {
     const absl::MutexLock lock(&mutex_);
-    const auto known = answers_.find(question);
-    return known != answers_.end() ? known->second : answers_.emplace(question, ask()).first->second;
+    auto known = answers_.find(question);
+    if (known == answers_.end()) known = answers_.emplace(question, ask()).first;
+    return known->second;
   }
 
  private:

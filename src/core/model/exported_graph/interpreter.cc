@@ -179,7 +179,7 @@ void Interpreter::FindMatrices() {
     if (layer.given || layer.float32 || !program_->graph.nodes[node].autocast) continue;
     layer.matrices_begin = begin;
     const std::vector<Linear> linears = LinearsOf(layer);
-    if (!std::ranges::all_of(linears, IsFlat)) continue;  // What is copied here would not follow.
+    if (!std::ranges::all_of(linears, IsFlat)) continue;  // Copies would not follow them.
     for (const at::Tensor& matrix : FlatMatrices(linears)) {
       layer.matrices += matrix.numel();
       matrices_.push_back(matrix);

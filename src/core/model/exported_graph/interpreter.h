@@ -78,7 +78,7 @@ class Interpreter {
   const Execution execution_;
   std::vector<Step> steps_;  // With weights in their places.
   std::map<size_t, LinearCall> linears_;
-  std::vector<at::Tensor> matrices_;     // Of adapters that are read side by side, flat.
+  std::vector<at::Tensor> matrices_;     // Adapters' that are read side by side, flat.
   std::map<Slot, at::Tensor> fixed_;     // Weights and constants that fusions read.
   std::vector<SegmentWeights> weights_;  // By section.
 

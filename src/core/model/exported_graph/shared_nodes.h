@@ -11,7 +11,7 @@ namespace oxbow::model::exported {
 // The graph without these nodes, whose results nobody may read. Blocks move with the others.
 Graph WithoutNodes(Graph graph, const std::vector<bool>& gone);
 
-// The condition of a transformer goes through silu anew for each layer that reads it: all read what
+// The condition of a transformer goes through silu for each layer that reads it: all read what
 // the first one made. Nothing changes in a graph that writes in place.
 Graph ShareActivations(Graph graph);
 
