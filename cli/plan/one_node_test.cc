@@ -85,22 +85,30 @@ std::string ShippedGraph(const std::string& name) {
   return *std::move(json);
 }
 
+// Each is read once, and counts each pass once.
 std::shared_ptr<const model::DecoderArchitecture> PublishedDecoder(const std::string& published) {
+  static std::map<std::string, std::shared_ptr<const model::DecoderArchitecture>> read;
+  if (read.contains(published)) return read.at(published);
   const std::string json = ShippedGraph(published);
   const auto graph = nlohmann::json::parse(json);
   nlohmann::json config = graph["config"];
   config["_class_name"] = graph["class"];
-  return model::ReadDecoder(config.dump(), json).value();
+  return read[published] = model::ReadDecoder(config.dump(), json).value();
+}
+
+std::shared_ptr<const model::Architecture> PublishedTransformer(const std::string& published) {
+  static std::map<std::string, std::shared_ptr<const model::Architecture>> read;
+  if (read.contains(published)) return read.at(published);
+  const std::string json = ShippedGraph(published);
+  const auto graph = nlohmann::json::parse(json);
+  const model::ArchitectureSource source = {
+      .class_name = graph["class"], .config_json = graph["config"].dump(), .graph_json = json};
+  return read[published] = model::ReadArchitecture(source).value();
 }
 
 run::ModelFacts FactsOf(const PublishedModel& published, const v1::RunConfig& config) {
-  const std::string json = ShippedGraph(published.graph);
-  const auto graph = nlohmann::json::parse(json);
   run::ModelFacts facts;
-  facts.architecture =
-      model::ReadArchitecture(
-          {.class_name = graph["class"], .config_json = graph["config"].dump(), .graph_json = json})
-          .value();
+  facts.architecture = PublishedTransformer(published.graph);
   facts.decoder = PublishedDecoder(published.decoder);
   facts.factors = facts.decoder->factors();
   std::map<std::string, io::TensorHeader> headers;

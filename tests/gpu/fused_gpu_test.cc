@@ -3,8 +3,8 @@
 // and step aside where they do not apply.
 #include <torch/csrc/autograd/autograd.h>
 
-#include "core/model/device.h"
 #include "core/model/adapted_linears.h"
+#include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/head_layers.h"
 #include "core/model/layers.h"

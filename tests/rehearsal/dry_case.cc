@@ -380,8 +380,8 @@ double PlannedGb(const DryCase& work) {
       facts.adapted_parameters += static_cast<uint64_t>(in * out);
     }
   }
-  const auto items =
-      (work.trains ? cli::LearnerMemory : cli::WorkerMemory)(resolved->config, facts);
+  const auto items = work.trains ? cli::LearnerMemory(resolved->config, facts)
+                                 : cli::WorkerMemory(resolved->config, facts);
   return Gigabytes(cli::DevicePeakOf(items));
 }
 

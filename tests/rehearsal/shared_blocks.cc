@@ -105,7 +105,7 @@ OXBOW_CUDA_RUNTIME int cudaIpcGetMemHandle(IpcHandle* handle, void* address) {
   SharedBlock& block = found->second;
   SynchronizeDevice(DeviceMemory::Holding(address)->device());
   if (block.file < 0) block.file = MakeFileOf(address, block.bytes);
-  struct stat facts{};
+  struct stat facts {};
   if (block.file < 0 || fstat(block.file, &facts) != 0) return kMemoryAllocation;
   const LentFile lent{getpid(), block.file, facts.st_ino, block.bytes};
   std::memcpy(handle->bytes, &lent, sizeof lent);
@@ -121,7 +121,7 @@ OXBOW_CUDA_RUNTIME int cudaIpcOpenMemHandle(void** address, IpcHandle handle, un
       "/proc/" + std::to_string(lent.process) + "/fd/" + std::to_string(lent.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return kInvalidValue;
-  struct stat facts{};
+  struct stat facts {};
   const bool same = fstat(file, &facts) == 0 && facts.st_ino == lent.inode;
   if (same) {
     *address = DeviceMemory::Of(CurrentDevice().index()).TakePages(lent.bytes, /*held=*/false);

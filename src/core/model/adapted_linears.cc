@@ -212,7 +212,8 @@ struct FrozenFunction : torch::autograd::Function<FrozenFunction> {
     return results;
   }
 
-  // Gradients of each A, then of each B. Adds to dx, unless it is undefined, what comes through them.
+  // Gradients of each A, then of each B. Adds to dx what comes through them, unless it is
+  // undefined.
   static variable_list AdapterGradients(const variable_list& saved, const variable_list& gradients,
                                         const Sizes& s, at::Tensor& dx) {
     if (s.rank == 0) return {};

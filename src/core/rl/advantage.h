@@ -17,7 +17,7 @@
 
 namespace oxbow::rl {
 
-enum class AdvantageStd { kGroup, kGlobal, kNone };           // kGlobal: over all scored samples.
+enum class AdvantageStd { kGroup, kGlobal, kNone };  // kGlobal: over all scored samples.
 // s + e, max(s, e), sqrt(s^2 + e); kSoftFloor: as kFloor, and c tanh(A / c) in place of the limit.
 enum class AdvantageDivisor { kPlusEpsilon, kFloor, kRoot, kSoftFloor };
 

@@ -84,8 +84,8 @@ TEST(ShareActivationsTest, TheConditionsActivationStandsBeforeTheBlocks) {
   graph.blocks = {{.name = "a", .first = 0, .end = 4}, {.name = "b", .first = 4, .end = 7}};
   graph.slots = 14;
   const Graph shared = ShareActivations(graph);
-  EXPECT_THAT(Operators(shared), ElementsAre("aten::silu", "aten::neg", "aten::silu", "aten::mul",
-                                             "aten::mul"))
+  EXPECT_THAT(Operators(shared),
+              ElementsAre("aten::silu", "aten::neg", "aten::silu", "aten::mul", "aten::mul"))
       << "what a block makes is activated in it";
   EXPECT_EQ(shared.blocks[0].first, 1u);
   EXPECT_EQ(shared.blocks[0].end, 4u);
