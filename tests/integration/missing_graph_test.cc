@@ -174,7 +174,7 @@ TEST_F(MissingGraphTest, AStopSignalEndsTheExporter) {
   ASSERT_TRUE((*process)->WaitForLine("model.path: makes the graph", absl::Seconds(60)).ok());
   (*process)->Kill(SIGTERM);
   EXPECT_EQ((*process)->WaitExit(absl::Seconds(60)).value(), 9);
-  EXPECT_THAT((*process)->error_output(), HasSubstr("asked to stop while a graph was made"));
+  EXPECT_THAT((*process)->error_output(), HasSubstr("asked to stop while it made a graph"));
   ExpectNothingLeft();
   int exporter = 0;  // It had no time to say so: nothing to look for.
   if (absl::SimpleAtoi(ReadFile(asked_).value_or(""), &exporter)) {
