@@ -15,22 +15,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+
+import worker_per_gpu
 
 SETTINGS = ["model.trained=lora", "model.lora.rank=8", "model.compute_dtype=bf16", "model.device=cuda", "run.deterministic=true",
             "off_policy.staleness_max=0", "eval.every=0", "batch.groups=4", "batch.group_size=4"]
 LIMIT = 300
 SHARES = "base weights are the learner's"
 ALONE = "have base weights of their own"
-
-
-def until(what, condition):
-    end = time.monotonic() + LIMIT
-    while time.monotonic() < end:
-        if result := condition():
-            return result
-        time.sleep(0.05)
-    raise AssertionError(f"{what}: not within {LIMIT} s")
 
 
 def start(build, root, name, settings, **environment):
@@ -72,7 +64,7 @@ def a_shared_base_changes_no_bit(build, root):
 def a_worker_shares_the_base_of_the_next_learner(build, root):
     train = start(build, root, "killed", ["run.steps=8", "checkpoint.every=1"])
     metrics = root / "killed/metrics.jsonl"
-    until("three steps", lambda: metrics.exists() and metrics.read_text().count("\n") >= 3)
+    worker_per_gpu.until("three steps", lambda: metrics.exists() and metrics.read_text().count("\n") >= 3, LIMIT)
     services = json.loads((root / "killed/endpoints.json").read_text())["services"]
     os.kill(next(service["pid"] for service in services if service["name"] == "learner"), signal.SIGKILL)
     ends_well(root, "killed", train)

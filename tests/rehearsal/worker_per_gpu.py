@@ -21,13 +21,13 @@ ENVIRONMENT = os.environ | {"OXBOW_REHEARSAL_DEVICES": "3", "OMP_NUM_THREADS": "
 LIMIT = 120
 
 
-def until(what, condition):
-    end = time.monotonic() + LIMIT
+def until(what, condition, limit=LIMIT):
+    end = time.monotonic() + limit
     while time.monotonic() < end:
         if result := condition():
             return result
         time.sleep(0.05)
-    raise AssertionError(f"{what}: not within {LIMIT} s")
+    raise AssertionError(f"{what}: not within {limit} s")
 
 
 def children(pid):

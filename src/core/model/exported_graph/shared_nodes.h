@@ -12,7 +12,9 @@ namespace oxbow::model::exported {
 Graph WithoutNodes(Graph graph, const std::vector<bool>& gone);
 
 // The condition of a transformer goes through silu for each layer that reads it: all read what
-// the first one made. Nothing changes in a graph that writes in place.
+// the first one made. That one stands before its block: results of a recomputed block want
+// gradients, and then so would the condition of all later blocks. Nothing changes in a graph that
+// writes in place.
 Graph ShareActivations(Graph graph);
 
 }  // namespace oxbow::model::exported
