@@ -24,7 +24,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 MEGABYTES_MAX, TREE_MEGABYTES_MAX = 45, 15
 TESTS, BENCHES = ["gpu_test", "nccl_ranks_test"], ["graph_bench", "decoder_bench"]
 SERVICES = ["oxbow", "oxbow_models", "oxbow_spawn", "learner", "rollout_worker", "replay_buffer", "reward_server"]
-GRAPHS = ["SD3Transformer2DModel-sd3.5-medium", "FluxTransformer2DModel-flux.1-dev", "WanTransformer3DModel-wan2.1-t2v-1.3b"]
+GRAPHS = ["SD3Transformer2DModel-sd3.5-medium", "FluxTransformer2DModel-flux.1-dev", "WanTransformer3DModel-wan2.1-t2v-1.3b",
+          "AutoencoderKL-sd3"]
 TINY = ["sd3_tiny", "flux_dev_tiny", "wan_tiny"]
 FLEETS = ["bf16", "flux"]
 # LibTorch's come with Python's torch, and the C library's with every machine.
@@ -34,7 +35,7 @@ COPIES = {  # A part's files beside its programs: where from, and where to in th
         "models/digits": "models/digits"},
     "bench": {f"models/graphs/{graph}.json.gz": f"graphs/{graph}.json.gz" for graph in GRAPHS} | {
         f"tests/golden/exported/{tiny}/graph.json.gz": f"goldens/exported/{tiny}/graph.json.gz" for tiny in TINY} | {
-        "tools/gpu_evidence/sd35_vae.json": "sd35_vae.json", "tools/gpu_evidence/ceilings.py": "ceilings.py"},
+        "tools/gpu_evidence/ceilings.py": "ceilings.py"},
     "peers": {f"bench/{name}": name for name in ("sd35m_diffusers.py", "sd35m_train.py")},
     "fleets": {"tests/gpu/fleets.py": "fleets.py", "configs": "configs"} | {
         f"models/{name}": f"models/{name}" for name in ("digits", "digits_flux", "clip")}}

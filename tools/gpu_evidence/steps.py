@@ -130,7 +130,7 @@ def peers_and_limits(smoke):
             rate("MLP in fp8, 18 rows", "(?sm)^18 rows, image: one.*?in fp8, a scale a row")]),
         Step("SD3.5-M, 48 rows, forward", sd35m(48, smoke, "--forward-only", "--no-graph"), 40, [
             line("forward", "forward", 255, 265), mfu("of the forward pass", "forward", 40, 43)]),
-        Step("decoder, 24 of 512 px", [DECODER, "{root}/sd35_vae.json", "--device", "{device}", *decode], 45, [
+        Step("decoder, 24 of 512 px", [DECODER, "{root}/graphs/AutoencoderKL-sd3.json.gz", "--device", "{device}", *decode], 45, [
             line("float32", "decode, f32", 300, 500), line("bf16", "decode, bf16", 150, 300),
             Figure("pixels differ at most by", r"apart by .* ([\d.]+) at most", unit="of 255")]),
         Step("diffusers, eager", peer(smoke), 60, [
