@@ -72,6 +72,56 @@ void AddBench(CLI::App& app, int& exit_code) {
   });
 }
 
+void AddReproduce(CLI::App& app, int& exit_code) {
+  struct Flags {
+    std::string plan, gpus, out;
+    std::vector<std::string> set;
+    uint32_t seeds = 0;  // 0: as in the plan.
+    bool tiny = false, check = false, page_only = false;
+  };
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* const command = app.add_subcommand(
+      "reproduce", "Train a published comparison, and set our curves beside the paper's numbers");
+  command->footer(
+      "Checks weights, prompts, rewards, memory and disk first; finished runs are not trained\n"
+      "again, one that was stopped goes on. docs/reproduce.md has the plans and what they take.\n"
+      "It runs in Python, with numpy, PyYAML and matplotlib; `make build` has them.\n"
+      "Example: oxbow reproduce configs/bench/published/op-grpo-ocr.yaml --gpus 8");
+  command->add_option("PLAN", flags->plan, "published comparison, a YAML file with `source`")
+      ->required();
+  command->add_option("--gpus", flags->gpus,
+                      "GPUs of this machine to take (default: all); with --check also NUMBERxGIB "
+                      "of another machine");
+  command->add_option("--out", flags->out,
+                      "directory of runs and page (default: runs/reproduce/NAME)");
+  command->add_option("--seeds", flags->seeds, "seeds of each recipe (default: the plan's)")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--set", flags->set,
+                      "KEY=VALUE for every run: prompts.train=DIRECTORY; may be repeated");
+  command->add_flag("--tiny", flags->tiny,
+                    "random narrow networks, small pictures, two steps: whether the plan runs");
+  command->add_flag("--check", flags->check,
+                    "train nothing, say what the plan takes and what is missing");
+  command->add_flag("--page-only", flags->page_only,
+                    "train nothing, write the page of what is finished");
+  command->callback([flags, &exit_code] {
+    std::vector<std::string> words;
+    if (!flags->gpus.empty()) words.push_back("--gpus=" + flags->gpus);
+    if (!flags->out.empty()) words.push_back("--out=" + flags->out);
+    if (flags->seeds > 0) words.push_back(absl::StrCat("--seeds=", flags->seeds));
+    for (const std::string& one : flags->set) words.push_back("--set=" + one);
+    if (flags->tiny) words.emplace_back("--tiny");
+    if (flags->check) words.emplace_back("--check");
+    if (flags->page_only) words.emplace_back("--page-only");
+    words.insert(words.end(), {"--", flags->plan});
+    exit_code =
+        Ended("reproduce", BecomePythonPart({.module = "oxbow.reproduce.command",
+                                             .needs = {"numpy", "PyYAML", "matplotlib"},
+                                             .extra = "bench"},
+                                            words, config::ProcessEnvironment()));
+  });
+}
+
 void AddConvertWeights(CLI::App& app, int& exit_code) {
   struct Flags {
     std::string from, to;

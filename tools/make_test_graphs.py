@@ -24,6 +24,10 @@ SMALL = dict(sample_size=8, patch_size=2, in_channels=2, out_channels=2, num_att
 GPU_SIZED = dict(sample_size=16, patch_size=2, in_channels=4, out_channels=4, num_layers=3, num_attention_heads=4,
                  attention_head_dim=64, joint_attention_dim=96, caption_projection_dim=256, pooled_projection_dim=80,
                  pos_embed_max_size=12, dual_attention_layers=[0], qk_norm="rms_norm")
+# Stable Diffusion 3.5 Medium in narrow, for the text encoders of tests/golden/text/pipeline.
+NARROW_SD35M = dict(sample_size=64, patch_size=2, in_channels=4, out_channels=4, num_layers=4, num_attention_heads=2,
+                    attention_head_dim=8, joint_attention_dim=36, caption_projection_dim=16, pooled_projection_dim=24,
+                    pos_embed_max_size=96, dual_attention_layers=[0, 1], qk_norm="rms_norm")
 
 
 def config_of(model):
@@ -40,6 +44,7 @@ def graphs(out):
     yield out / "gpu_sized.json.gz", GPU_SIZED
     yield (out / "wide_digits.json.gz",
            config_of("digits") | dict(num_layers=6, num_attention_heads=32, caption_projection_dim=512))
+    yield out / "narrow_sd35m.json.gz", NARROW_SD35M
     for model in SHIPPED:
         yield ROOT / f"models/{model}/transformer/graph.json.gz", config_of(model)
 

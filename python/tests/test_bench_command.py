@@ -141,8 +141,8 @@ class CommandTest(unittest.TestCase):
     def test_a_full_disk_is_said_of_the_file_and_a_picture_that_fails_leaves_the_table(self):
         full = OSError(errno.ENOSPC, "No space left on device")  # As a write has it: without a name.
         with mock.patch.object(Path, "write_text", side_effect=full), self.assertRaisesRegex(OSError, "learning.md"):
-            command._write(self.out / "learning.md", "text")
-        with mock.patch.object(command, "_write", side_effect=full):
+            command.write_whole(self.out / "learning.md", "text")
+        with mock.patch.object(command, "write_whole", side_effect=full):
             self.assertTrue(self.bench(code=5)[1].endswith("\noxbow bench learning: No space left on device\n"))
         with mock.patch.object(command, "picture", side_effect=ValueError), self.assertRaises(ValueError):
             self.bench()

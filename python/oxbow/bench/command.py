@@ -51,16 +51,16 @@ def bench(args: argparse.Namespace) -> None:
                         recipe["grid_of"], recipe["point"]))
     comparison = Comparison(plan.name, plan.baseline, arms, plan.level, plan.levels)
     tables = (tuning_table(scores) + "\n" if tuning else "") + learning_table(comparison)
-    _write(out / "learning.md", tables)  # First: a picture may fail.
+    write_whole(out / "learning.md", tables)  # First: a picture may fail.
     drawing = picture(comparison)
-    _write(out / "learning.html", page(plan.name, tables, drawing))
+    write_whole(out / "learning.html", page(plan.name, tables, drawing))
     if drawing:
-        _write(out / "learning.svg", drawing)
+        write_whole(out / "learning.svg", drawing)
     print(tables, end="", flush=True)
     print(f"written to {out / 'learning.md'}, learning.html and learning.svg", file=sys.stderr)
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """The file appears whole or not at all. OSError names it."""
     whole = path.with_name(f"{path.name}.tmp.{secrets.token_hex(8)}")  # As src/base/file.h names it.
     try:

@@ -21,6 +21,7 @@ class Run:
     settings: tuple[str, ...]  # Overrides, without those below.
     directory: Path
     rate: float = 0  # The learning rate it was planned with; 0: its recipe's.
+    start: Path | None = None  # The run with whose weights it starts.
 
     @property
     def overrides(self) -> list[str]:
@@ -39,6 +40,8 @@ class Plan:
             _check(of)
         except ValueError as why:
             raise Refused(EXIT_USAGE, f"{path}: {why}") from None
+        self.source: str = of["source"]
+        self.published: list[dict[str, Any]] = of["published"]
         self.name, self.baseline, self.seeds, self.first_seed = of["name"], of["baseline"], of["seeds"], of["first_seed"]
         self.level: float = of["level"]
         self.levels: list[float] = of["levels"]
@@ -58,7 +61,8 @@ class Plan:
                 for i in range(of["seeds"]) for recipe in self.recipes for rate in of["learning_rates"]] if of else []
 
     def _run(self, recipe: dict[str, Any], more: Any, seed: int, rate: float, out: Path, name: str) -> Run:
-        return Run(recipe["name"], seed, recipe["file"], (*self._set, *recipe["set"], *more), out / f"{name}-seed{seed}", rate)
+        start = out / f"{recipe['from']}-seed{seed}" if recipe["from"] else None
+        return Run(recipe["name"], seed, recipe["file"], (*self._set, *recipe["set"], *more), out / f"{name}-seed{seed}", rate, start)
 
 
 def _points(recipe: dict[str, Any]) -> list[dict[str, Any]]:
@@ -94,6 +98,11 @@ def _check(of: dict[str, Any]) -> None:
             raise ValueError(f"recipes: a name is part of a directory's name: \"{name}\"")
         if name in names[:i]:
             raise ValueError(f"recipes: name repeats: {name}")
+        if (start := recipes[i]["from"]) and start not in names[:i]:
+            raise ValueError(f"recipes: {name}: from: is no earlier recipe: \"{start}\"")
+    for number in of["published"]:
+        if number["recipe"] not in names:
+            raise ValueError(f"published: is no recipe: \"{number['recipe']}\"")
     if of["tuning"]:
         _check_tuning(of)
     if any(level <= 0 for level in of["levels"]):
@@ -112,6 +121,8 @@ def _check_tuning(of: dict[str, Any]) -> None:
         if not rate > 0 or rates[i] in rates[:i]:
             raise ValueError(f"tuning.learning_rates: must be above 0 and differ in six digits: {rate:g}")
     for recipe in of["recipes"]:
+        if recipe["from"]:
+            raise ValueError(f"recipe {recipe['name']}: a recipe with `from` cannot be tuned: its start would be of another rate")
         for one in recipe["set"]:
             if one.startswith(RATE + "="):
                 raise ValueError(f"recipe {recipe['name']}: {one} would be overridden by the rate that tuning chooses: leave one out")

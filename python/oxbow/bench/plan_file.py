@@ -15,6 +15,7 @@ from . import EXIT_DATA, EXIT_USAGE, Refused
 _GRID = [{"key": str, "values": [str]}]
 SHAPE: dict[str, Any] = {
     "name": str,
+    "source": str,       # The document, and its table or figure; `oxbow reproduce` takes plans that have one.
     "seeds": int,        # Every recipe runs with run.seed first_seed .. first_seed + seeds - 1.
     "first_seed": int,
     "set": [str],        # Overrides for every run: "run.steps=150".
@@ -25,8 +26,11 @@ SHAPE: dict[str, Any] = {
     # with the highest held-out reward, averaged over all evaluations, is taken to the comparison.
     "tuning": {"learning_rates": [float], "seeds": int, "first_seed": int, "set": [str]},
     # `file`: a run file; `set` comes after the overrides for every run; `note` is shown in the table. With a grid a recipe
-    # becomes one for each combination of values, named NAME-KEY-VALUE with the key's last part.
-    "recipes": [{"name": str, "file": str, "set": [str], "note": str, "grid": _GRID}],
+    # becomes one for each combination of values, named NAME-KEY-VALUE with the key's last part. `from`: an earlier recipe; the run
+    # starts with the weights that this one's run of the same seed has at its end.
+    "recipes": [{"name": str, "file": str, "set": [str], "from": str, "note": str, "grid": _GRID}],
+    # Numbers that the document prints: `metric` of metrics.jsonl, for the run of a recipe at a step (0: at its end); `of`: where.
+    "published": [{"recipe": str, "metric": str, "step": int, "value": float, "of": str}],
 }
 
 

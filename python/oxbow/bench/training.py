@@ -23,15 +23,18 @@ from .plan import RATE, Run
 from .runs_line import RunsLine
 
 POLL_SECONDS, TAIL_LINES = 0.1, 5
+# Values that leave a choice to the run, which writes the chosen one.
+LEFT_OPEN: dict[str, Any] = {"model.memory": "auto", "model.lora.targets": []}
 
 
 class Trainer:
-    """Knows runs by `program`, the oxbow command, which resolves their configs and trains them. Variables OXBOW__* do not reach
-    it: a comparison does not depend on the environment."""
+    """Knows runs by `program`, the oxbow command, which resolves their configs and trains them in this environment, else in that
+    of environment_of_runs(). `resumes`: a run that was stopped goes on; else it begins again, so that
+    its times are those of one training."""
 
-    def __init__(self, program: Path):
-        self._program = program
-        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("OXBOW__")}
+    def __init__(self, program: Path, resumes: bool = False, environment: dict[str, str] | None = None):
+        self._program, self._resumes = program, resumes
+        self._environment = environment_of_runs() if environment is None else environment
         self._resolved: dict[tuple[str, ...], dict[str, Any]] = {}
         self._finished: set[Run] = set()
 
@@ -45,6 +48,13 @@ class Trainer:
                     raise Refused(config.code, f"recipe {recipes[key]}: {_placed(str(config), key[1:])}")
                 self._resolved[key] = config
 
+    def config_of(self, run: Run) -> dict[str, Any]:
+        """As resolve() found it, by dotted keys, or resolved now; name, place, seed and rate are the recipe's."""
+        key = (run.file, *run.settings)
+        if key not in self._resolved:
+            self.resolve([run])
+        return self._resolved[key]
+
     def is_finished(self, run: Run) -> bool:
         """Whether it has the same config, wherever it was moved, and as many steps as the config asks for. After resolve()."""
         if run not in self._finished and self._is_finished(run):
@@ -52,7 +62,7 @@ class Trainer:
         return run in self._finished
 
     def train(self, runs: Sequence[Run], jobs: int) -> None:
-        """Trains those that are not finished, each from its start. The first that fails ends all."""
+        """Trains those that are not finished. The first that fails ends all."""
         training: dict[Run, subprocess.Popen[bytes]] = {}
         shown = RunsLine()
         waiting = deque(enumerate(runs, 1))
@@ -91,8 +101,9 @@ class Trainer:
         if wanted.keys() - done.keys():  # A key that an older version did not write had its default.
             done = {**self._defaults, **done}
         wanted["run.directory"] = done.get("run.directory")
-        if wanted.get("model.memory") == "auto":  # A run says what it has chosen.
-            wanted["model.memory"] = done.get("model.memory")
+        for key, left_open in LEFT_OPEN.items():
+            if wanted.get(key) == left_open:
+                wanted[key] = done.get(key)
         return done == wanted and any(line["step"] >= wanted["run.steps"] for line in lines)
 
     def _config(self, key: tuple[str, ...]) -> dict[str, Any] | Refused:
@@ -119,21 +130,34 @@ class Trainer:
         words = [word for one in run.overrides for word in ("--set", one)]
         spawner = self._program.with_name("oxbow_spawn")
         tie = [spawner, str(os.getpid())] if spawner.exists() else []
+        if run.start and not (self._resumes and (run.directory / CONFIG).exists()):  # A run that goes on has its start.
+            words += ["--from", str(run.start)]
+        again = "--resume-if-any" if self._resumes else "--overwrite"
         try:
             with open(_log(run), "ab") as log:
-                return subprocess.Popen([*tie, self._program, "train", run.file, "--overwrite", "--no-progress", *words], env=self._environment,
+                return subprocess.Popen([*tie, self._program, "train", run.file, again, "--no-progress", *words], env=self._environment,
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
         except OSError as why:
             raise Refused(EXIT_UNAVAILABLE, f"cannot start a run: {why.strerror}: {why.filename or self._program}") from None
 
 
-def curve_at(run: Run) -> Curve:
-    """Requires a finished run. Refused: its metrics are damaged."""
+def environment_of_runs() -> dict[str, str]:
+    """Without OXBOW__*: a comparison does not depend on the environment."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("OXBOW__")}
+
+
+def lines_of(run: Run) -> list[dict[str, float]]:
+    """The numbers of a finished run, a line for each step. Refused: its metrics are damaged."""
     try:
         lines = read_lines(run.directory / METRICS)
     except ValueError as why:
         raise Refused(EXIT_DATA, str(why)) from None
-    return curve_of({name: value for name, value in numbers_of(line).items() if isinstance(value, (int, float))} for line in lines)
+    return [{name: value for name, value in numbers_of(line).items() if isinstance(value, (int, float))} for line in lines]
+
+
+def curve_at(run: Run) -> Curve:
+    """Requires a finished run. Refused: its metrics are damaged."""
+    return curve_of(lines_of(run))
 
 
 def _placed(said: str, settings: Sequence[str]) -> str:
