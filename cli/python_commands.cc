@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
-#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "cli/child_program.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
@@ -16,23 +15,56 @@ namespace oxbow::cli {
 
 namespace {
 
-struct BenchFlags {
-  std::string plan;
-  std::string out;
-  uint32_t seeds = 0;  // 0: as in the plan.
-  double level = 0;    // 0: as in the plan.
-  uint32_t jobs = 1;
-  bool table_only = false;
+// A command whose work is in the Python package: it takes what its options say, and passes it on.
+class PythonCommand {
+ public:
+  PythonCommand(CLI::App& above, const std::string& name, const std::string& says,
+                const std::string& footer, PythonPart part, int& exit_code)
+      : command_(*above.add_subcommand(name, says)) {
+    command_.footer(footer);
+    const std::string whole = above.get_parent() == nullptr ? name : above.get_name() + " " + name;
+    command_.callback(
+        [words = words_, places = places_, whole, part = std::move(part), &exit_code] {
+          words->emplace_back("--");
+          words->insert(words->end(), places->begin(), places->end());
+          exit_code = Ended(whole, BecomePythonPart(part, *words, config::ProcessEnvironment()));
+        });
+  }
+
+  CLI::Option* Place(const std::string& name, const std::string& says) {
+    const auto take = [places = places_](const std::string& text) { places->push_back(text); };
+    return command_.add_option_function<std::string>(name, take, says)->required();
+  }
+  CLI::Option* Option(const std::string& name, const std::string& says) {
+    return command_.add_option_function<std::string>(
+        name,
+        [words = words_, name](const std::string& value) {
+          words->push_back(absl::StrCat(name, "=", value));
+        },
+        says);
+  }
+  void Repeated(const std::string& name, const std::string& says) {
+    const auto take = [words = words_, name](const std::vector<std::string>& values) {
+      for (const std::string& value : values) words->push_back(absl::StrCat(name, "=", value));
+    };
+    command_.add_option_function<std::vector<std::string>>(name, take, says)
+        ->allow_extra_args(false);
+  }
+  void Flag(const std::string& name, const std::string& says) {
+    command_.add_flag_callback(
+        name, [words = words_, name] { words->push_back(name); }, says);
+  }
+
+ private:
+  using Words = std::vector<std::string>;
+
+  CLI::App& command_;
+  std::shared_ptr<Words> words_ = std::make_shared<Words>();
+  std::shared_ptr<Words> places_ = std::make_shared<Words>();
 };
 
-std::vector<std::string> BenchWords(const BenchFlags& flags) {
-  std::vector<std::string> words = {absl::StrCat("--jobs=", flags.jobs)};
-  if (!flags.out.empty()) words.push_back("--out=" + flags.out);
-  if (flags.seeds > 0) words.push_back(absl::StrCat("--seeds=", flags.seeds));
-  if (flags.level > 0) words.push_back(absl::StrFormat("--level=%.17g", flags.level));
-  if (flags.table_only) words.emplace_back("--table-only");
-  words.insert(words.end(), {"--", flags.plan});
-  return words;
+PythonPart BenchPart(const std::string& module) {
+  return {.module = module, .needs = {"numpy", "PyYAML", "matplotlib"}, .extra = "bench"};
 }
 
 }  // namespace
@@ -41,111 +73,65 @@ void AddBench(CLI::App& app, int& exit_code) {
   CLI::App* const bench = app.add_subcommand("bench", "Compare recipes");
   bench->footer("Example: oxbow bench learning configs/bench/digits.yaml");
   bench->require_subcommand(1);
-  CLI::App* const command = bench->add_subcommand(
-      "learning",
+  PythonCommand command(
+      *bench, "learning",
       "Train every recipe of a comparison with every seed; steps, time and cost to a level. "
-      "Finished runs are not trained again.");
-  command->footer(
+      "Finished runs are not trained again.",
       "It runs in Python, with numpy, PyYAML and matplotlib; `make build` has them.\n"
-      "Example: oxbow bench learning configs/bench/digits.yaml");
-  const auto flags = std::make_shared<BenchFlags>();
-  command->add_option("PLAN", flags->plan, "comparison, a YAML file")->required();
-  command->add_option("--out", flags->out,
-                      "directory of runs and table (default: runs/bench/NAME)");
-  command->add_option("--seeds", flags->seeds, "seeds of each recipe (default: the plan's)")
+      "Example: oxbow bench learning configs/bench/digits.yaml",
+      BenchPart("oxbow.bench.command"), exit_code);
+  command.Place("PLAN", "comparison, a YAML file");
+  command.Option("--out", "directory of runs and table (default: runs/bench/NAME)");
+  command.Option("--seeds", "seeds of each recipe (default: the plan's)")
       ->check(CLI::Range(1, 1000));
   command
-      ->add_option("--level", flags->level,
-                   "held-out reward to reach (default: the plan's, or the baseline's at its end)")
+      .Option("--level",
+              "held-out reward to reach (default: the plan's, or the baseline's at its end)")
       ->check(CLI::PositiveNumber);
   command
-      ->add_option("--jobs", flags->jobs,
-                   "runs that train at once (default: 1); times are comparable with 1 alone")
+      .Option("--jobs", "runs that train at once (default: 1); times are comparable with 1 alone")
       ->check(CLI::Range(1, 1000));
-  command->add_flag("--table-only", flags->table_only, "train nothing, show what is finished");
-  command->callback([flags, &exit_code] {
-    exit_code =
-        Ended("bench learning", BecomePythonPart({.module = "oxbow.bench.command",
-                                                  .needs = {"numpy", "PyYAML", "matplotlib"},
-                                                  .extra = "bench"},
-                                                 BenchWords(*flags), config::ProcessEnvironment()));
-  });
+  command.Flag("--table-only", "train nothing, show what is finished");
 }
 
 void AddReproduce(CLI::App& app, int& exit_code) {
-  struct Flags {
-    std::string plan, gpus, out;
-    std::vector<std::string> set;
-    uint32_t seeds = 0;  // 0: as in the plan.
-    bool tiny = false, check = false, page_only = false;
-  };
-  const auto flags = std::make_shared<Flags>();
-  CLI::App* const command = app.add_subcommand(
-      "reproduce", "Train a published comparison, and set our curves beside the paper's numbers");
-  command->footer(
+  PythonCommand command(
+      app, "reproduce",
+      "Train a published comparison, and set our curves beside the paper's numbers",
       "Checks weights, prompts, rewards, memory and disk first; finished runs are not trained\n"
       "again, one that was stopped goes on. docs/reproduce.md has the plans and what they take.\n"
       "It runs in Python, with numpy, PyYAML and matplotlib; `make build` has them.\n"
-      "Example: oxbow reproduce configs/bench/published/op-grpo-ocr.yaml --gpus 8");
-  command->add_option("PLAN", flags->plan, "published comparison, a YAML file with `source`")
-      ->required();
-  command->add_option("--gpus", flags->gpus,
-                      "GPUs of this machine to take (default: all); with --check also NUMBERxGIB "
-                      "of another machine");
-  command->add_option("--out", flags->out,
-                      "directory of runs and page (default: runs/reproduce/NAME)");
-  command->add_option("--seeds", flags->seeds, "seeds of each recipe (default: the plan's)")
+      "Example: oxbow reproduce configs/bench/published/op-grpo-ocr.yaml --gpus 8",
+      BenchPart("oxbow.reproduce.command"), exit_code);
+  command.Place("PLAN", "published comparison, a YAML file with `source`");
+  command.Option("--gpus",
+                 "GPUs of this machine to take (default: all); with --check also NUMBERxGIB of "
+                 "another machine");
+  command.Option("--out", "directory of runs and page (default: runs/reproduce/NAME)");
+  command.Option("--seeds", "seeds of each recipe (default: the plan's)")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--set", flags->set,
-                      "KEY=VALUE for every run: prompts.train=DIRECTORY; may be repeated");
-  command->add_flag("--tiny", flags->tiny,
-                    "random narrow networks, small pictures, two steps: whether the plan runs");
-  command->add_flag("--check", flags->check,
-                    "train nothing, say what the plan takes and what is missing");
-  command->add_flag("--page-only", flags->page_only,
-                    "train nothing, write the page of what is finished");
-  command->callback([flags, &exit_code] {
-    std::vector<std::string> words;
-    if (!flags->gpus.empty()) words.push_back("--gpus=" + flags->gpus);
-    if (!flags->out.empty()) words.push_back("--out=" + flags->out);
-    if (flags->seeds > 0) words.push_back(absl::StrCat("--seeds=", flags->seeds));
-    for (const std::string& one : flags->set) words.push_back("--set=" + one);
-    if (flags->tiny) words.emplace_back("--tiny");
-    if (flags->check) words.emplace_back("--check");
-    if (flags->page_only) words.emplace_back("--page-only");
-    words.insert(words.end(), {"--", flags->plan});
-    exit_code =
-        Ended("reproduce", BecomePythonPart({.module = "oxbow.reproduce.command",
-                                             .needs = {"numpy", "PyYAML", "matplotlib"},
-                                             .extra = "bench"},
-                                            words, config::ProcessEnvironment()));
-  });
+  command.Repeated("--set", "KEY=VALUE for every run: prompts.train=DIRECTORY; may be repeated");
+  command.Flag("--tiny",
+               "random narrow networks, small pictures, two steps: whether the plan runs");
+  command.Flag("--check", "train nothing, say what the plan takes and what is missing");
+  command.Flag("--page-only", "train nothing, write the page of what is finished");
 }
 
 void AddConvertWeights(CLI::App& app, int& exit_code) {
-  struct Flags {
-    std::string from, to;
-  };
-  const auto flags = std::make_shared<Flags>();
-  CLI::App* const command = app.add_subcommand(
-      "convert-weights", "Turn a .pt or .pth file of torch.save into safetensors");
-  command->footer(
+  PythonCommand command(
+      app, "convert-weights", "Turn a .pt or .pth file of torch.save into safetensors",
       "Takes the tensors of a state dict, or of the entry `state_dict` of a checkpoint, under\n"
       "their names and in their types. Nothing in the file is run: one that asks for anything but\n"
       "tensors is refused with the name of what it asks for.\n"
       "A Mask2Former of mmdetection gets the names of transformers, for the reward geneval.\n"
       "It runs in Python, with torch and safetensors; `make build` has both.\n"
-      "Example: oxbow convert-weights sac+logos+ava1-l14-linearMSE.pth aesthetic.safetensors");
-  command->add_option("IN", flags->from, "file of torch.save")->required();
-  command->add_option("OUT", flags->to, "safetensors file to write")->required();
-  command->callback([flags, &exit_code] {
-    exit_code =
-        Ended("convert-weights",
-              BecomePythonPart({.module = "oxbow.convert.weights",
-                                .needs = {"torch", "safetensors", "numpy"},
-                                .extra = "convert"},
-                               {"--", flags->from, flags->to}, config::ProcessEnvironment()));
-  });
+      "Example: oxbow convert-weights sac+logos+ava1-l14-linearMSE.pth aesthetic.safetensors",
+      {.module = "oxbow.convert.weights",
+       .needs = {"torch", "safetensors", "numpy"},
+       .extra = "convert"},
+      exit_code);
+  command.Place("IN", "file of torch.save");
+  command.Place("OUT", "safetensors file to write");
 }
 
 }  // namespace oxbow::cli
