@@ -218,7 +218,7 @@ TEST(RankLeaderTest, AStepReachesTheRankWithItsHeadsAndStopEndsTheLine) {
   EXPECT_TRUE(command->has_stop());
 }
 
-// Of four places the rank has the last two.
+// The rank has the last two of four places.
 TEST(RankLeaderTest, AStoredGroupGoesToTheRankOfItsPlaceWithAllItsLatents) {
   World world;
   const auto line = world.Join(1);
