@@ -324,6 +324,11 @@ TEST_F(CheckFilesTest, TheKeysOfTheRecipesPageNameEveryDirectoryOfTheirRewards) 
       {"flux-dev-dance", {model("hpsv2")}},
       {"flux-dev-branch", {model("hpsv2")}},
       {"flux-dev-v-grpo", {model("hpsv2"), model("pickscore"), model("imagereward")}},
+      {"flux-dev-mixgrpo", {model("hpsv2"), model("pickscore"), model("imagereward")}},
+      {"sd35m-v-grpo-1", {model("hpsv2"), model("pickscore"), model("imagereward")}},
+      {"sd35m-v-grpo-2", {model("geneval"), "reward.scorers.geneval.head="}},
+      {"sd35m-v-grpo-5", {}},
+      {"sd35m-nft", {model("geneval"), "reward.scorers.geneval.head="}},
       {"wan21-ocr", {}},
       {"wan21-flow-factory", {model("clipscore"), model("pickscore")}}};
   for (const RecipeKeys& row : rows) {

@@ -172,7 +172,7 @@ TEST(RunPlanTest, EveryRecipeHasRoomForItsExperience) {
     EXPECT_LE(entry, buffer::kEntryBytesMax) << name;
     EXPECT_LE(entry, buffer::kOfferCallBytes) << "a call takes several, " << name;
   }
-  EXPECT_EQ(published, 36);
+  EXPECT_EQ(published, 50);
 }
 
 TEST(RunPlanTest, AConfiguredNumberOfKeptStepsBeatsTheRule) {

@@ -62,11 +62,6 @@ absl::Status CheckPrompts(const RunSetup& setup) {
 absl::Status CheckRanks(const RunSetup& setup) {
   const uint32_t ranks = setup.config.learner().ranks();
   const uint32_t groups = setup.config.batch().groups();
-  if (ranks > 1 && setup.config.adaptation().enabled()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "adaptation needs one learner rank: set adaptation.enabled to false, or start 1 of ",
-        ranks));
-  }
   if (groups % ranks == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the number of learner ranks must divide batch.groups: ", ranks, " ranks, ",

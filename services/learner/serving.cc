@@ -113,9 +113,8 @@ Serving::Serving(const Stages& stages, LearnerLoop::Options loop)
 
 LoopParts Serving::PartsOfLoop() {
   const auto& [start, model, ranks, trainer, peers, planning, publication] = stages_;
-  const auto announce = [this](LearnerStep step, const std::vector<ReceivedGroup>& received,
-                               const std::vector<PlannedGroup>& planned) {
-    leader_.Announce(step, received, planned);
+  const auto announce = [this](LearnerStep step, const StepGroups& groups) {
+    leader_.Announce(step, groups);
   };
   const auto checkpoint = [this](RunState state) {
     state.reward_identities = reward_identities_;

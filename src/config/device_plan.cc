@@ -19,7 +19,6 @@ bool RewardsOnGpu(const v1::RewardConfig& reward) {
 
 // The most ranks, up to `most`, that get equal shares of a step.
 uint32_t RanksThatDivide(const v1::RunConfig& config, uint32_t most) {
-  if (config.adaptation().enabled()) return 1;
   const auto divides = [&](uint32_t ranks) {
     return config.batch().groups() % ranks == 0 && config.replay().added() % ranks == 0;
   };

@@ -46,7 +46,6 @@ TEST(DevicePlanTest, AutoKeepsTheRulesOfRanks) {
   EXPECT_EQ(CountsOn(8, {"batch.groups=12", kRewardsOnGpu}), std::pair(6U, 7U))
       << "the last GPU is the rewards'";
   EXPECT_EQ(CountsOn(8, {"batch.groups=8", "replay.added=4"}).first, 4U);
-  EXPECT_EQ(CountsOn(8, {"adaptation.enabled=true"}).first, 1U);
   EXPECT_EQ(CountsOn(8, {"batch.groups=8", "publish.transport=broadcast"}), std::pair(4U, 4U));
   EXPECT_EQ(CountsOn(8, {"batch.groups=8", "learner.ranks=2"}), std::pair(2U, 8U));
 }

@@ -157,10 +157,6 @@ void AdaptationRules(const RunConfig& c, Findings& f) {
   f.Require(c.batch().group_size() >= 2, "batch.group_size",
             "must be at least 2 for adaptation: a group of one is never mixed",
             c.batch().group_size());
-  f.Require(c.learner().ranks() <= 1, "learner.ranks",
-            "must be 1 with adaptation: which groups a step trains on is known only when they are "
-            "there, and each rank holds its own; set adaptation.enabled to false, or one rank",
-            c.learner().ranks());
   f.Require(c.batch().dynamic_sampling_max() == 0, "batch.dynamic_sampling_max",
             "must be 0 with adaptation, which has its own answer to groups without a signal; set "
             "adaptation.enabled to false, or 0",

@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const v1::StepManifest::Item& item : whole.groups()) {
     const auto planned = learner::PlannedFrom(LearnerStep(whole.step()), item);
     OXBOW_CHECK((planned.head() != nullptr) == item.mixed());
-    (void)learner::WithoutLatents(item.group(), /*keeps_offer=*/true);
+    (void)learner::WithoutLatents(item.group(), learner::KeptLatents::kOffer);
   }
   return 0;
 }

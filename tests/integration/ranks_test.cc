@@ -76,6 +76,28 @@ TEST(RanksReuseTest, EveryFormOfReuseHasTheSameBitsForEveryNumberOfRanks) {
   ExpectTheSame(run_with(2), one);
 }
 
+// Groups that are left out and groups of earlier steps stand on every rank.
+// Promise: The number of ranks changes no number.
+TEST(RanksAdaptationTest, AdaptedRunsHaveTheSameBitsForEveryNumberOfRanks) {
+  const auto run_with = [](int ranks) {
+    std::vector<std::string> overrides = Overrides(ranks);
+    overrides.insert(overrides.end(), {"run.steps=10", "adaptation.enabled=true",
+                                       "adaptation.again_every=2", "adaptation.again_max=3",
+                                       "adaptation.hard_max=0.4", "adaptation.reuse_max=0.9"});
+    TrainingRun run(overrides);
+    RunResults left = ResultsOf(run);
+    for (const char* const series : {"adaptation/hard_again", "adaptation/groups_reused"}) {
+      double sum = 0;
+      for (const double groups : run.Series(series)) sum += groups;
+      EXPECT_GT(sum, 0) << series << " with " << ranks << " ranks";
+    }
+    return left;
+  };
+  const RunResults one = run_with(1);
+  ASSERT_THAT(one.losses, SizeIs(10));
+  for (const int ranks : {2, 4}) ExpectTheSame(run_with(ranks), one);
+}
+
 TEST(RankEndpointsTest, EveryRankIsInEndpointsWithMetricsAndInTheStatus) {
   std::vector<std::string> overrides = Overrides(2);
   overrides.push_back("run.steps=500");

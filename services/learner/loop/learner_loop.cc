@@ -75,7 +75,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
     return parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(),
                                   collected.received, collected.choice);
   }));
-  parts_.announce(step, collected.received, collected.planned);
+  parts_.announce(step, collected);
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result,
                          parts_.trainer.Step(step, groups, [this] { return drain_.Overdue(); }));
   numbers_ = std::move(result.metrics);

@@ -22,6 +22,7 @@
 #include "services/learner/loop/score_watch.h"
 #include "services/learner/plan/conditioning_cache.h"
 #include "services/learner/plan/prompt_order.h"
+#include "services/learner/plan/step_rule.h"
 #include "services/learner/record/learner_metrics.h"
 #include "services/learner/record/run_progress.h"
 #include "services/learner/record/step_log.h"
@@ -65,9 +66,7 @@ struct LoopParts {
   RangeWatch& ranges;
   telemetry::RunLog& log;
   // Tells the other ranks which groups the step trains on.
-  std::function<void(LearnerStep, const std::vector<ReceivedGroup>&,
-                     const std::vector<PlannedGroup>&)>
-      announce;
+  std::function<void(LearnerStep, const StepGroups&)> announce;
   std::function<absl::StatusOr<bool>(PolicyVersion, LearnerStep)> publish;  // False: withheld.
   // Begins an evaluation of the present weights, or of those after so many steps, which the run was
   // resumed with.

@@ -7,22 +7,12 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "core/parallel/share.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/loop/experience_builder.h"
+#include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
-namespace {
-
-// Keeps `groups` at `places`, which rise.
-void KeepAt(const std::vector<size_t>& places, std::vector<rl::Group>& groups) {
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i] != i) groups[i] = std::move(groups[places[i]]);
-  }
-  groups.resize(places.size());
-}
-
-}  // namespace
-
 StepAdaptation::StepAdaptation(Options options, ReplayLink* buffer, ConditioningCache& conditioning)
     : options_(std::move(options)), buffer_(buffer), conditioning_(conditioning) {}
 
@@ -70,39 +60,55 @@ absl::Status StepAdaptation::Choose(LearnerStep step, StepGroups& groups,
   const rl::AdaptedBatch batch =
       rl::AdaptBatch(options_.rules, options_.group_size, options_.groups, sorted.fresh_means,
                      sorted.again_means, recent, options_.run_seed, step.value);
-  std::vector<size_t> kept;
-  for (const size_t place : batch.fresh) kept.push_back(sorted.fresh[place]);
-  for (const size_t place : batch.again) kept.push_back(sorted.again[place]);
-  std::sort(kept.begin(), kept.end());
-  for (size_t i = 0; i < groups.planned.size(); ++i) {
-    if (!std::binary_search(kept.begin(), kept.end(), i)) {
-      groups.choice.left_out.push_back(groups.planned[i].id);
-    }
-  }
-  KeepAt(kept, built);
+  std::vector<bool> kept(groups.planned.size());
+  for (const size_t place : batch.fresh) kept[sorted.fresh[place]] = true;
+  for (const size_t place : batch.again) kept[sorted.again[place]] = true;
   Measure(sorted, batch);
-  OXBOW_RETURN_IF_ERROR(AddReused(entries, batch.reused, groups, built));
+  std::vector<rl::Group> chosen;
+  groups.trained.emplace();
+  reused_.clear();
+  auto next = batch.reused.begin();
+  for (size_t place = 0; place < kept.size(); ++place) {
+    const int holder = parallel::OwnerOf(place, kept.size(), options_.ranks);
+    if (kept[place]) {
+      chosen.push_back(std::move(built[place]));
+      chosen.back().holder = holder;
+      groups.trained->push_back({.place = place, .stored = {}});
+      continue;
+    }
+    groups.choice.left_out.push_back(groups.planned[place].id);
+    std::optional<v1::Group> stored;
+    while (!stored.has_value() && next != batch.reused.end()) {
+      const v1::ReplayEntry& entry = entries[*next++];
+      stored = buffer_->ReadGroup(entry);
+      if (stored.has_value()) reused_.emplace_back(entry.entry_id());
+    }
+    if (!stored.has_value()) continue;
+    groups.choice.reused.emplace_back(stored->group_id());
+    OXBOW_ASSIGN_OR_RETURN(rl::Group group, BuildStored(*stored, holder));
+    chosen.push_back(std::move(group));
+    groups.trained->push_back({.place = place, .stored = std::move(stored)});
+  }
+  built = std::move(chosen);
   numbers_[metric::kAdaptationGroupsReused] = static_cast<double>(reused_.size());
   numbers_[metric::kAdaptationGroupsTrained] = static_cast<double>(built.size());
   return absl::OkStatus();
 }
 
-absl::Status StepAdaptation::AddReused(const std::vector<v1::ReplayEntry>& recent,
-                                       const std::vector<size_t>& places, StepGroups& groups,
-                                       std::vector<rl::Group>& built) {
-  reused_.clear();
-  for (const size_t place : places) {
-    const std::optional<v1::Group> group = buffer_->ReadGroup(recent[place]);
-    if (!group.has_value()) continue;
+// Only other ranks are sent the latents: they leave `group` where this one has it.
+absl::StatusOr<rl::Group> StepAdaptation::BuildStored(v1::Group& group, int holder) {
+  rl::Group built;
+  if (holder == 0) {
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
-                           conditioning_.Get(group->prompt()));
-    OXBOW_ASSIGN_OR_RETURN(rl::Group whole, BuildGroup(*group, PlannedGroup(), entry->tensors));
-    whole.from_data_set = false;
-    built.push_back(std::move(whole));
-    groups.choice.reused.push_back(GroupId(group->group_id()));
-    reused_.push_back(EntryId(recent[place].entry_id()));
+                           conditioning_.Get(group.prompt()));
+    OXBOW_ASSIGN_OR_RETURN(built, BuildGroup(group, PlannedGroup(), entry->tensors));
+    group = WithoutLatents(group);
+  } else {
+    OXBOW_ASSIGN_OR_RETURN(built, BuildOutline(group, PlannedGroup()));
   }
-  return absl::OkStatus();
+  built.from_data_set = false;
+  built.holder = holder;
+  return built;
 }
 
 void StepAdaptation::Measure(const Sorted& sorted, const rl::AdaptedBatch& batch) {

@@ -4,7 +4,8 @@
 //
 //   Plan     every m steps prompts that waited in `hard_prompts` take places of the step
 //   Choose   fresh groups that are mixed, such prompts' groups that are better now, and recent
-//            groups of middling reward in the places that are left (rl::AdaptBatch)
+//            groups of middling reward in the places that are left (rl::AdaptBatch): the rank of a
+//            place trains what stands there
 //   Offer    prompts that failed wait; groups that may be used again are kept for some steps
 //
 // A function of the groups, the buffer's content, the run's seed and the step: nothing here
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "core/rl/batch_adaptation.h"
 #include "core/rl/experience.h"
@@ -31,6 +33,7 @@ class StepAdaptation final : public StepRule {
     rl::BatchAdaptation rules;
     int group_size = 2;   // G
     uint32_t groups = 1;  // U
+    int ranks = 1;        // Ranks of the learner; this one is rank 0.
     uint64_t run_seed = 0;
     OfferRules offers;
   };
@@ -53,9 +56,7 @@ class StepAdaptation final : public StepRule {
   };
   static Sorted Sort(const StepGroups& groups);
   void Measure(const Sorted& sorted, const rl::AdaptedBatch& batch);
-  absl::Status AddReused(const std::vector<v1::ReplayEntry>& recent,
-                         const std::vector<size_t>& places, StepGroups& groups,
-                         std::vector<rl::Group>& built);
+  absl::StatusOr<rl::Group> BuildStored(v1::Group& group, int holder);
 
   const Options options_;
   ReplayLink* const buffer_;

@@ -49,6 +49,8 @@ rl::ThresholdRule RuleOf(v1::ThresholdRule rule) {
   }
 }
 
+}  // namespace
+
 rl::BatchAdaptation AdaptationOf(const v1::AdaptationConfig& config) {
   return {.hard_max = config.hard_max(),
           .rule = RuleOf(config.thresholds()),
@@ -58,8 +60,6 @@ rl::BatchAdaptation AdaptationOf(const v1::AdaptationConfig& config) {
           .again_max = config.again_max(),
           .recent_steps = config.recent_steps()};
 }
-
-}  // namespace
 
 StepRules RulesOf(const RunSetup& setup, const RunState& from, PromptOrder& prompts,
                   ConditioningCache& conditioning, ReplayLink* buffer) {
@@ -76,6 +76,7 @@ StepRules RulesOf(const RunSetup& setup, const RunState& from, PromptOrder& prom
         StepAdaptation::Options{.rules = AdaptationOf(config.adaptation()),
                                 .group_size = static_cast<int>(config.batch().group_size()),
                                 .groups = config.batch().groups(),
+                                .ranks = static_cast<int>(config.learner().ranks()),
                                 .run_seed = config.run().seed(),
                                 .offers = OffersOf(setup)},
         buffer, conditioning));

@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,11 +38,18 @@ namespace oxbow::learner {
 struct RunState;
 struct StepCommit;
 
+struct TrainedGroup {
+  size_t place = 0;                 // Among the groups of the step: says which rank has it.
+  std::optional<v1::Group> stored;  // The buffer's, in place of the step's own group.
+};
+
 // The groups of a step; equal indices belong together.
 struct StepGroups {
   std::vector<ReceivedGroup> received;
   std::vector<PlannedGroup> planned;
-  StepChoice choice;             // How they differ from those that were made for the step.
+  StepChoice choice;  // How they differ from those that were made for the step.
+  // The groups that are trained, by place, where a rule chose them; else all.
+  std::optional<std::vector<TrainedGroup>> trained;
   std::vector<EntryId> joining;  // Entries that rules took for it, read or not.
 };
 

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,9 +14,24 @@
 #include "core/parallel/share.h"
 #include "services/learner/checkpoint/checkpoint_tensors.h"
 #include "services/learner/loop/experience_builder.h"
+#include "services/learner/loop/step_rules.h"
 #include "services/learner/ranks/step_manifest.h"
+#include "services/learner/replay/replay_offer.h"
 
 namespace oxbow::learner {
+namespace {
+
+// Groups that may be trained again are kept whole, others as the sample that is offered.
+KeptLatents LatentsKept(const v1::RunConfig& config, const v1::Group& group) {
+  const std::optional<double> mean = MeanReward(group);
+  if (config.adaptation().enabled() && mean.has_value() &&
+      rl::MayBeReused(AdaptationOf(config.adaptation()), *mean)) {
+    return KeptLatents::kAll;
+  }
+  return config::KeepsSuccesses(config) ? KeptLatents::kOffer : KeptLatents::kNone;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<MemberProcess>> MemberProcess::Start(const Parts& parts) {
   OXBOW_ASSIGN_OR_RETURN(auto exposer, telemetry::Metrics::Serve(parts.options.metrics_listen));
@@ -31,8 +47,10 @@ MemberProcess::MemberProcess(const Parts& parts, std::unique_ptr<telemetry::Metr
       exposer_(std::move(exposer)),
       metrics_(exposer_->registry()),
       budget_(parts.setup.config.services().sink_bytes_max()),
-      groups_(GroupRulesOf(parts.setup), config::KeepsSuccesses(parts.setup.config),
-              [this](const v1::Group& group) { return stream_->Accept(group); }),
+      groups_(
+          GroupRulesOf(parts.setup),
+          [this](const v1::Group& group) { return LatentsKept(parts_.setup.config, group); },
+          [this](const v1::Group& group) { return stream_->Accept(group); }),
       sink_service_(groups_, budget_, GroupRulesOf(parts.setup), metrics_) {}
 
 absl::Status MemberProcess::Join() {
@@ -128,14 +146,27 @@ absl::StatusOr<rl::Group> MemberProcess::BuildMember(LearnerStep step,
   return BuildGroup(received.group, planned, entry->tensors);
 }
 
+// Rank 0 has sent what is held of it.
+absl::StatusOr<rl::Group> MemberProcess::BuildStored(v1::Group group, bool held) {
+  if (!held) return BuildOutline(group, PlannedGroup());
+  OXBOW_RETURN_IF_ERROR(TakeLatents(heads_[group.group_id()], group));
+  OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
+                         parts_.model.conditioning->Get(group.prompt()));
+  return BuildGroup(group, PlannedGroup(), entry->tensors);
+}
+
 absl::Status MemberProcess::TrainOne(const v1::StepManifest& manifest) {
   const LearnerStep step(manifest.step());
   const auto count = static_cast<size_t>(manifest.groups_size());
   const parallel::Share share = parallel::ShareOf(count, parts_.ranks.rank(), parts_.ranks.size());
   std::vector<rl::Group> groups;
   for (size_t i = 0; i < count; ++i) {
-    OXBOW_ASSIGN_OR_RETURN(rl::Group group,
-                           BuildMember(step, manifest.groups(static_cast<int>(i)), share.Has(i)));
+    const v1::StepManifest::Item& item = manifest.groups(static_cast<int>(i));
+    const auto holder = static_cast<int>(item.holder());
+    const bool held = item.has_holder() ? holder == parts_.ranks.rank() : share.Has(i);
+    OXBOW_ASSIGN_OR_RETURN(rl::Group group, item.stored() ? BuildStored(item.group(), held)
+                                                          : BuildMember(step, item, held));
+    if (item.has_holder()) group.holder = holder;
     groups.push_back(std::move(group));
   }
   heads_.clear();

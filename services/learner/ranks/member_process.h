@@ -48,6 +48,7 @@ class MemberProcess {
   void SavePiece(uint64_t committed_steps);
   absl::StatusOr<rl::Group> BuildMember(LearnerStep step, const v1::StepManifest::Item& item,
                                         bool held);
+  absl::StatusOr<rl::Group> BuildStored(v1::Group group, bool held);
 
   const Parts parts_;
   const std::unique_ptr<telemetry::Metrics> exposer_;

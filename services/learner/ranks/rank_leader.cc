@@ -87,14 +87,14 @@ void RankLeader::FillStatus(v1::StatusResponse& status) const {
   }
 }
 
-void RankLeader::Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
-                          const std::vector<PlannedGroup>& planned) {
+void RankLeader::Announce(LearnerStep step, const StepGroups& groups) {
   if (options_.ranks == 1) return;  // No rank would read the manifest.
-  const std::vector<v1::RankCommand> manifest = InPieces(MakeManifest(step, received, planned));
+  const std::vector<v1::RankCommand> manifest =
+      InPieces(MakeManifest(step, groups, options_.ranks));
   absl::MutexLock lock(&mutex_);
   for (auto& [rank, member] : members_) {
     if (member.stream == nullptr) continue;
-    for (v1::RankCommand& head : HeadsFor(static_cast<int>(rank), options_.ranks, planned)) {
+    for (v1::RankCommand& head : HeadsFor(static_cast<int>(rank), options_.ranks, groups)) {
       member.stream->Send(std::move(head));
     }
     for (const v1::RankCommand& piece : manifest) member.stream->Send(piece);

@@ -27,7 +27,7 @@
 #include "rpc/server.h"
 #include "rpc/stream.h"
 #include "services/learner/coordinator/group_assembler.h"
-#include "services/learner/plan/step_plan.h"
+#include "services/learner/plan/step_rule.h"
 
 namespace oxbow::learner {
 
@@ -56,9 +56,8 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
   std::vector<std::string> sinks() const;
   void FillStatus(v1::StatusResponse& status) const;
 
-  // Begins a step on every other rank. `received` and `planned` by group id.
-  void Announce(LearnerStep step, const std::vector<ReceivedGroup>& received,
-                const std::vector<PlannedGroup>& planned);
+  // Begins a step on every other rank. `groups` by group id.
+  void Announce(LearnerStep step, const StepGroups& groups);
 
   // Asks every other rank to write its piece of the optimiser for the checkpoint of these steps.
   void AnnounceSave(uint64_t committed_steps);

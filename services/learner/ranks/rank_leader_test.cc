@@ -14,6 +14,7 @@
 #include "rpc/server.h"
 #include "services/learner/ranks/rank_stream.h"
 #include "services/learner/ranks/step_manifest.h"
+#include "services/learner/replay/replay_offer.h"
 
 namespace oxbow::learner {
 namespace {
@@ -38,6 +39,20 @@ v1::Group MakeGroup(uint64_t id, uint64_t lease) {
   }
   return group;
 }
+
+// So many groups of step 7, all fresh, with ids and leases that rise.
+StepGroups GroupsFrom(uint64_t first_id, size_t count) {
+  StepGroups groups;
+  for (uint64_t g = 0; g < count; ++g) {
+    groups.received.push_back(
+        {.group = MakeGroup(first_id + g, 100 + g), .attempt = 0, .bytes = {}});
+    groups.planned.push_back({.id = GroupId(first_id + g)});
+  }
+  return groups;
+}
+
+constexpr auto kOffered = [](const v1::Group&) { return KeptLatents::kOffer; };
+constexpr auto kNothing = [](const v1::Group&) { return KeptLatents::kNone; };
 
 // Takes what it is told to take.
 class RecordedResults final : public ResultReceiver {
@@ -176,16 +191,13 @@ TEST(RankLeaderTest, AStepReachesTheRankWithItsHeadsAndStopEndsTheLine) {
   const auto line = world.Join(1);
   ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
 
-  std::vector<ReceivedGroup> received(2);
-  std::vector<PlannedGroup> planned(2);
-  for (uint64_t g = 0; g < 2; ++g) {
-    received[g].group = MakeGroup(14 + g, 100 + g);
-    planned[g].id = GroupId(14 + g);
-    planned[g].kind = MixedGroup{{.kept_steps = 1}};
-    *planned[g].head()->trajectory.mutable_latents() =
+  StepGroups groups = GroupsFrom(14, 2);
+  for (size_t g = 0; g < 2; ++g) {
+    groups.planned[g].kind = MixedGroup{{.kept_steps = 1}};
+    *groups.planned[g].head()->trajectory.mutable_latents() =
         MakeGroup(0, 0).trajectories(static_cast<int>(g)).latents();
   }
-  world.leader.Announce(LearnerStep(7), received, planned);
+  world.leader.Announce(LearnerStep(7), groups);
 
   auto command = line->Next();
   ASSERT_TRUE(command.ok() && command->has_head_latents()) << command.status();
@@ -204,6 +216,43 @@ TEST(RankLeaderTest, AStepReachesTheRankWithItsHeadsAndStopEndsTheLine) {
   command = line->Next();
   ASSERT_TRUE(command.ok());
   EXPECT_TRUE(command->has_stop());
+}
+
+// The rank has the last two of four places.
+TEST(RankLeaderTest, AStoredGroupGoesToTheRankOfItsPlaceWithAllItsLatents) {
+  World world;
+  const auto line = world.Join(1);
+  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
+  StepGroups groups = GroupsFrom(14, 4);
+  groups.trained.emplace();
+  groups.trained->push_back({.place = 1, .stored = MakeGroup(3, 30)});
+  groups.trained->push_back({.place = 2, .stored = MakeGroup(4, 40)});
+  groups.trained->push_back({.place = 3, .stored = {}});
+  world.leader.Announce(LearnerStep(7), groups);
+
+  std::string latents;
+  auto command = line->Next();
+  for (; command.ok() && command->has_head_latents(); command = line->Next()) {
+    EXPECT_EQ(command->head_latents().group_id(), 4u) << "only of the rank's own share";
+    latents += command->head_latents().data();
+  }
+  ASSERT_TRUE(command.ok() && command->has_step()) << command.status();
+  const v1::StepManifest& manifest = command->step();
+  ASSERT_EQ(manifest.groups_size(), 3) << "the group of place 0 trains nothing";
+  const uint32_t holders[] = {0, 1, 1};
+  const uint64_t ids[] = {3, 4, 17};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(manifest.groups(i).holder(), holders[i]);
+    EXPECT_EQ(manifest.groups(i).group().group_id(), ids[i]);
+    EXPECT_EQ(manifest.groups(i).stored(), i < 2);
+    EXPECT_TRUE(manifest.groups(i).group().trajectories(0).latents().data().empty());
+  }
+  v1::Group whole = manifest.groups(1).group();
+  ASSERT_EQ(TakeLatents(latents, whole), absl::OkStatus());
+  EXPECT_EQ(whole.trajectories(0).latents().data(), std::string(16, 'a'));
+  EXPECT_EQ(whole.trajectories(1).latents().data(), std::string(16, 'b'));
+  latents.pop_back();
+  EXPECT_EQ(TakeLatents(latents, whole).code(), absl::StatusCode::kDataLoss);
 }
 
 // Promise: Drained is not done.
@@ -286,7 +335,7 @@ TEST(RankStreamTest, ALostLeaderEndsTheWaitForCommands) {
 TEST(HeldGroupsTest, RankZeroDecidesAndKeepsOnlyWhatMayBeOffered) {
   World world;
   const auto line = world.Join(1);
-  HeldGroups held({.storage = v1::DTYPE_F32}, /*offers=*/true,
+  HeldGroups held({.storage = v1::DTYPE_F32}, kOffered,
                   [&](const v1::Group& group) { return line->Accept(group); });
   std::string error;
   EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_ACCEPTED);
@@ -308,7 +357,7 @@ TEST(HeldGroupsTest, RankZeroDecidesAndKeepsOnlyWhatMayBeOffered) {
 // Another worker names the lease of a group that counts: the manifest will name that group.
 TEST(HeldGroupsTest, AResultThatIsFencedTakesNoAcceptedGroupWithIt) {
   v1::InsertOutcome outcome = v1::INSERT_OUTCOME_ACCEPTED;
-  HeldGroups held({.storage = v1::DTYPE_F32}, false, [&](const v1::Group&) {
+  HeldGroups held({.storage = v1::DTYPE_F32}, kNothing, [&](const v1::Group&) {
     v1::InsertResponse::Ack ack;
     ack.set_outcome(outcome);
     return absl::StatusOr<v1::InsertResponse::Ack>(ack);
@@ -324,7 +373,7 @@ TEST(HeldGroupsTest, AResultThatIsFencedTakesNoAcceptedGroupWithIt) {
 
 // Promise: Ranks agree on what counts.
 TEST(HeldGroupsTest, WithoutAnAnswerNothingCounts) {
-  HeldGroups held({.storage = v1::DTYPE_F32}, false, [](const v1::Group&) {
+  HeldGroups held({.storage = v1::DTYPE_F32}, kNothing, [](const v1::Group&) {
     return absl::StatusOr<v1::InsertResponse::Ack>(absl::UnavailableError("gone"));
   });
   std::string error;
@@ -362,7 +411,7 @@ TEST(HeldGroupsTest, ACancelledCallIsNoAnswerAndIsMadeAgain) {
   auto line = std::make_unique<RankStream>(
       RankStream::Options{.leader = server->endpoint(), .rank = 1, .place = {}}, Clock::Steady(),
       [](const absl::Status&) {});
-  HeldGroups held({.storage = v1::DTYPE_F32}, /*offers=*/false,
+  HeldGroups held({.storage = v1::DTYPE_F32}, kNothing,
                   [&](const v1::Group& group) { return line->Accept(group); });
   std::string error;
   EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_ACCEPTED)
@@ -378,7 +427,7 @@ TEST(HeldGroupsTest, ALostAnswerIsAskedForUntilItComes) {
   World world;
   const auto line = world.Join(1);
   world.results.LoseAnswers(2);
-  HeldGroups held({.storage = v1::DTYPE_F32}, /*offers=*/true,
+  HeldGroups held({.storage = v1::DTYPE_F32}, kOffered,
                   [&](const v1::Group& group) { return line->Accept(group); });
   std::string error;
   EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_ACCEPTED);
@@ -392,7 +441,7 @@ TEST(StepManifestTest, AManifestOfAnySizeComesInPiecesAndIsTheSameAgain) {
   manifest.set_step(7);
   EXPECT_EQ(InPieces(manifest).size(), 1u) << "also without groups";
   for (uint64_t id = 0; id < 50; ++id) {
-    *manifest.add_groups()->mutable_group() = WithoutLatents(MakeGroup(id, id), false);
+    *manifest.add_groups()->mutable_group() = WithoutLatents(MakeGroup(id, id));
   }
   const size_t item = manifest.groups(49).ByteSizeLong();
   for (const size_t bytes_max : {size_t{1}, 3 * item, 100 * item}) {
@@ -415,19 +464,16 @@ TEST(RankLeaderTest, AStepOfFiftyThousandTrajectoriesReachesTheRank) {
   World world;
   const auto line = world.Join(1);
   ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
-  std::vector<ReceivedGroup> received(1100);
-  std::vector<PlannedGroup> planned(received.size());
-  for (uint64_t g = 0; g < received.size(); ++g) {
-    received[g].group = MakeGroup(g, g);
-    planned[g].id = GroupId(g);
-    v1::Trajectory& model = *received[g].group.mutable_trajectories(0);
+  StepGroups groups = GroupsFrom(0, 1100);
+  for (ReceivedGroup& received : groups.received) {
+    v1::Trajectory& model = *received.group.mutable_trajectories(0);
     for (int step = 0; step < 100; ++step) model.add_log_prob(-1.5);
-    while (received[g].group.trajectories_size() < 48) {
-      *received[g].group.add_trajectories() = received[g].group.trajectories(0);
+    while (received.group.trajectories_size() < 48) {
+      *received.group.add_trajectories() = received.group.trajectories(0);
     }
   }
-  ASSERT_GT(MakeManifest(LearnerStep(7), received, planned).ByteSizeLong(), size_t{16} << 20);
-  world.leader.Announce(LearnerStep(7), received, planned);
+  ASSERT_GT(MakeManifest(LearnerStep(7), groups, 2).ByteSizeLong(), size_t{16} << 20);
+  world.leader.Announce(LearnerStep(7), groups);
   const auto command = line->Next();
   ASSERT_TRUE(command.ok() && command->has_step()) << command.status();
   EXPECT_EQ(command->step().groups_size(), 1100);
@@ -452,7 +498,7 @@ TEST(RankLeaderTest, AHundredRanksJoinAndRankZeroStillAnswers) {
   }
   EXPECT_EQ(leader.AwaitAll(kDeadline), absl::OkStatus());
   EXPECT_EQ(ranks[99]->Accept(MakeGroup(14, 100))->outcome(), v1::INSERT_OUTCOME_ACCEPTED);
-  leader.Announce(LearnerStep(0), {}, {});
+  leader.Announce(LearnerStep(0), {});
   for (const auto& rank : ranks) EXPECT_TRUE(rank->Next()->has_step());
   leader.Stop(absl::ZeroDuration());
 }

@@ -175,8 +175,8 @@ absl::StatusOr<v1::InsertResponse::Ack> RankStream::AskOnce(const v1::Group& gro
   return response.ack();
 }
 
-HeldGroups::HeldGroups(GroupRules rules, bool offers, Ask ask)
-    : rules_(std::move(rules)), offers_(offers), ask_(std::move(ask)) {}
+HeldGroups::HeldGroups(GroupRules rules, Keep kept, Ask ask)
+    : rules_(std::move(rules)), kept_(std::move(kept)), ask_(std::move(ask)) {}
 
 v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error) {
   if (const absl::Status status = CheckFinite(received.group, rules_); !status.ok()) {
@@ -185,7 +185,7 @@ v1::InsertOutcome HeldGroups::Submit(ReceivedGroup received, std::string& error)
     return v1::INSERT_OUTCOME_INVALID;
   }
   const uint64_t lease = received.group.lease_id();
-  const v1::Group told = WithoutLatents(received.group, offers_);
+  const v1::Group told = WithoutLatents(received.group, kept_(received.group));
   bool kept;  // False if a result of this lease is here already: it must not go with this one.
   {
     absl::MutexLock lock(&mutex_);

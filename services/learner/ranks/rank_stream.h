@@ -20,6 +20,7 @@
 #include "oxbow/v1/learner_ranks.grpc.pb.h"
 #include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/coordinator/group_check.h"
+#include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
 
@@ -84,9 +85,10 @@ class HeldGroups final : public ResultReceiver {
  public:
   using Ask = std::function<absl::StatusOr<v1::InsertResponse::Ack>(const v1::Group& group)>;
 
-  // `ask` tells rank 0 about a group and returns its answer. `offers`: the group that is told keeps
-  // the latents of its best trajectory, for the replay buffer.
-  HeldGroups(GroupRules rules, bool offers, Ask ask);
+  // `ask` tells rank 0 about a group and returns its answer. `kept`: the latents that rank 0 is to
+  // have of it, for the replay buffer.
+  using Keep = std::function<KeptLatents(const v1::Group& group)>;
+  HeldGroups(GroupRules rules, Keep kept, Ask ask);
 
   v1::InsertOutcome Submit(ReceivedGroup group, std::string& error) override;
   void Refuse(LeaseId lease, const std::string& worker, const std::string& reason) override;
@@ -99,7 +101,7 @@ class HeldGroups final : public ResultReceiver {
 
  private:
   const GroupRules rules_;
-  const bool offers_;
+  const Keep kept_;
   const Ask ask_;
   absl::Mutex mutex_;
   std::map<uint64_t, ReceivedGroup> groups_ ABSL_GUARDED_BY(mutex_);  // By lease.

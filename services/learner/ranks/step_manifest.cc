@@ -11,24 +11,55 @@
 
 namespace oxbow::learner {
 
-v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>& received,
-                              const std::vector<PlannedGroup>& planned) {
-  OXBOW_CHECK(received.size() == planned.size()) << received.size() << " of " << planned.size();
+namespace {
+
+v1::StepManifest::Item ItemOf(const v1::Group& received, const PlannedGroup& planned) {
+  v1::StepManifest::Item item;
+  *item.mutable_group() = WithoutLatents(received);
+  if (const auto* added = planned.As<AddedGroup>()) item.set_success_rate(added->success_rate);
+  const ReplayedHead* head = planned.head();
+  if (head == nullptr) return item;
+  item.set_mixed(true);
+  *item.mutable_head() = head->trajectory;
+  item.mutable_head()->mutable_latents()->clear_data();
+  item.mutable_head()->set_entry_id(head->entry.value);
+  item.set_kept_steps(head->kept_steps);
+  item.set_stored_reward(head->stored_reward);
+  item.set_whole(planned.whole() != nullptr);
+  return item;
+}
+
+// Appends latent bytes that belong to a group, in pieces.
+void AppendLatents(uint64_t group_id, std::string_view data,
+                   std::vector<v1::RankCommand>& commands) {
+  rpc::ForEachChunk(data, rpc::kChunkBytes, [&](uint64_t, std::string_view piece) {
+    auto& latents = *commands.emplace_back().mutable_head_latents();
+    latents.set_group_id(group_id);
+    latents.set_data(std::string(piece));
+    return true;
+  });
+}
+
+}  // namespace
+
+v1::StepManifest MakeManifest(LearnerStep step, const StepGroups& groups, int ranks) {
+  const size_t places = groups.received.size();
+  OXBOW_CHECK(places == groups.planned.size()) << places << " of " << groups.planned.size();
   v1::StepManifest manifest;
   manifest.set_step(step.value);
-  for (size_t i = 0; i < received.size(); ++i) {
+  if (!groups.trained.has_value()) {
+    for (size_t i = 0; i < places; ++i) {
+      *manifest.add_groups() = ItemOf(groups.received[i].group, groups.planned[i]);
+    }
+    return manifest;
+  }
+  for (const TrainedGroup& trained : *groups.trained) {
+    const size_t i = trained.place;
     v1::StepManifest::Item& item = *manifest.add_groups();
-    *item.mutable_group() = WithoutLatents(received[i].group, /*keeps_offer=*/false);
-    if (const auto* added = planned[i].As<AddedGroup>()) item.set_success_rate(added->success_rate);
-    const ReplayedHead* head = planned[i].head();
-    if (head == nullptr) continue;
-    item.set_mixed(true);
-    *item.mutable_head() = head->trajectory;
-    item.mutable_head()->mutable_latents()->clear_data();
-    item.mutable_head()->set_entry_id(head->entry.value);
-    item.set_kept_steps(head->kept_steps);
-    item.set_stored_reward(head->stored_reward);
-    item.set_whole(planned[i].whole() != nullptr);
+    item = trained.stored.has_value() ? ItemOf(*trained.stored, PlannedGroup())
+                                      : ItemOf(groups.received[i].group, groups.planned[i]);
+    item.set_stored(trained.stored.has_value());
+    item.set_holder(static_cast<uint32_t>(parallel::OwnerOf(i, places, ranks)));
   }
   return manifest;
 }
@@ -57,19 +88,20 @@ bool AddPiece(v1::StepManifest piece, v1::StepManifest& whole) {
   return !more;
 }
 
-std::vector<v1::RankCommand> HeadsFor(int rank, int ranks,
-                                      const std::vector<PlannedGroup>& planned) {
+std::vector<v1::RankCommand> HeadsFor(int rank, int ranks, const StepGroups& groups) {
   std::vector<v1::RankCommand> commands;
+  const std::vector<PlannedGroup>& planned = groups.planned;
   const parallel::Share share = parallel::ShareOf(planned.size(), rank, ranks);
   for (size_t i = share.begin; i < share.end; ++i) {
     if (planned[i].head() == nullptr) continue;
-    rpc::ForEachChunk(planned[i].head()->trajectory.latents().data(), rpc::kChunkBytes,
-                      [&](uint64_t, std::string_view piece) {
-                        auto& latents = *commands.emplace_back().mutable_head_latents();
-                        latents.set_group_id(planned[i].id.value);
-                        latents.set_data(std::string(piece));
-                        return true;
-                      });
+    AppendLatents(planned[i].id.value, planned[i].head()->trajectory.latents().data(), commands);
+  }
+  if (!groups.trained.has_value()) return commands;
+  for (const TrainedGroup& trained : *groups.trained) {
+    if (!trained.stored.has_value() || !share.Has(trained.place)) continue;
+    for (const v1::Trajectory& member : trained.stored->trajectories()) {
+      AppendLatents(trained.stored->group_id(), member.latents().data(), commands);
+    }
   }
   return commands;
 }
@@ -94,8 +126,10 @@ PlannedGroup PlannedFrom(LearnerStep step, const v1::StepManifest::Item& item) {
   return planned;
 }
 
-v1::Group WithoutLatents(const v1::Group& group, bool keeps_offer) {
-  const v1::Trajectory* offer = keeps_offer ? rpc::BestFresh(group) : nullptr;
+v1::Group WithoutLatents(const v1::Group& group, KeptLatents kept_latents) {
+  if (kept_latents == KeptLatents::kAll) return group;
+  const v1::Trajectory* offer =
+      kept_latents == KeptLatents::kOffer ? rpc::BestFresh(group) : nullptr;
   v1::Group copy;
   copy.set_group_id(group.group_id());
   copy.set_learner_step(group.learner_step());

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/philox.h"
+#include "base/status_macros.h"
 #include "core/replay/table_policy.h"
 #include "rpc/convert.h"
 
@@ -169,7 +170,11 @@ std::optional<v1::ReplayEntry> GroupEntry(const v1::Group& group, const PlannedG
 
 absl::StatusOr<v1::Group> GroupOfEntry(v1::ReplayEntry entry) {
   v1::Group group = std::move(*entry.mutable_group());
-  const std::string& latents = entry.trajectory().latents().data();
+  OXBOW_RETURN_IF_ERROR(TakeLatents(entry.trajectory().latents().data(), group));
+  return group;
+}
+
+absl::Status TakeLatents(const std::string& latents, v1::Group& group) {
   const absl::Status misfit =
       absl::DataLossError(absl::StrCat("stored group does not fit its header: ", group.group_id()));
   size_t taken = 0;
@@ -179,8 +184,7 @@ absl::StatusOr<v1::Group> GroupOfEntry(v1::ReplayEntry entry) {
     member.mutable_latents()->set_data(latents.substr(taken, *bytes));
     taken += *bytes;
   }
-  if (taken < latents.size() || taken == 0) return misfit;
-  return group;
+  return taken < latents.size() || taken == 0 ? misfit : absl::OkStatus();
 }
 
 }  // namespace oxbow::learner

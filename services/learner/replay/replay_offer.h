@@ -21,6 +21,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "core/flow/window.h"
@@ -74,5 +75,9 @@ std::optional<v1::ReplayEntry> GroupEntry(const v1::Group& group, const PlannedG
 // The group that GroupEntry made an entry of, with its bytes. kDataLoss if they do not fit
 // together.
 absl::StatusOr<v1::Group> GroupOfEntry(v1::ReplayEntry entry);
+
+// Gives the members of a group that has only their shapes their latent bytes, which are one after
+// another. kDataLoss if they do not fit together.
+absl::Status TakeLatents(const std::string& latents, v1::Group& group);
 
 }  // namespace oxbow::learner

@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "core/model/velocity_model.h"
+#include "core/parallel/share.h"
 
 namespace oxbow::rl {
 
@@ -50,6 +51,18 @@ struct Group {
   // Set: it is a stored success that trains beside the step's groups, against this rate of success
   // (training_plan.h). Such a group has one sample, or none where the buffer had no more.
   std::optional<double> success_rate;
+  // The rank that has its latents; none: that of its place among the step's groups.
+  std::optional<int> holder;
 };
+
+// The rank that has the latents of each group.
+inline std::vector<int> HoldersOf(const std::vector<Group>& groups, int ranks) {
+  std::vector<int> holders(groups.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const parallel::Share share = parallel::ShareOf(groups.size(), rank, ranks);
+    for (size_t g = share.begin; g < share.end; ++g) holders[g] = groups[g].holder.value_or(rank);
+  }
+  return holders;
+}
 
 }  // namespace oxbow::rl

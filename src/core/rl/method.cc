@@ -8,17 +8,19 @@
 
 namespace oxbow::rl {
 
-parallel::Share Method::OwnOf(const std::vector<Group>& groups) const {
-  return parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
+std::vector<bool> Method::OwnOf(const std::vector<Group>& groups) const {
+  std::vector<bool> own;
+  for (const int holder : HoldersOf(groups, ranks_.size())) own.push_back(holder == ranks_.rank());
+  return own;
 }
 
 void Method::KeepVelocities(LearnerStep step, TrainingPlan& plan, const std::vector<Group>& groups,
                             const std::function<bool()>& interrupted) {
-  const parallel::Share own = OwnOf(groups);
+  const std::vector<bool> own = OwnOf(groups);
   old_.Compute(
       policy_.current(), plan,
       [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
-      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward(), interrupted);
+      [&](size_t group) { return own[group]; }, options_.RowsPerForward(), interrupted);
 }
 
 at::Tensor ClippedLoss(const at::Tensor& lp_new, const at::Tensor& lp_old,

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/parallel/share.h"
 #include "core/rl/loss_weight.h"
 #include "core/rl/row_batch.h"
 #include "core/rl/training_plan.h"
@@ -89,8 +88,8 @@ class Method {
   }
 
  protected:
-  // The groups whose samples this rank computes.
-  parallel::Share OwnOf(const std::vector<Group>& groups) const;
+  // Whether this rank computes the samples of each group.
+  std::vector<bool> OwnOf(const std::vector<Group>& groups) const;
   // For Prepare: keeps the velocities of rows that later updates train.
   void KeepVelocities(LearnerStep step, TrainingPlan& plan, const std::vector<Group>& groups,
                       const std::function<bool()>& interrupted);

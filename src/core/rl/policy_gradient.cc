@@ -196,10 +196,9 @@ void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<G
   const at::NoGradGuard no_grad;
   std::vector<RowRef> wanted;
   for (PlannedTrajectory& trajectory : plan.trajectories) AppendRows(trajectory, wanted);
-  const parallel::Share own = OwnOf(groups);
-  std::erase_if(wanted, [&](const RowRef& ref) {
-    return !ref.row->needs_old || !own.Has(ref.address.group);
-  });
+  const std::vector<bool> own = OwnOf(groups);
+  std::erase_if(wanted,
+                [&](const RowRef& ref) { return !ref.row->needs_old || !own[ref.address.group]; });
   const size_t rows_max = options_.RowsPerForward();
   for (size_t begin = 0; begin < wanted.size() && !interrupted(); begin += rows_max) {
     const size_t end = std::min(begin + rows_max, wanted.size());
@@ -231,12 +230,12 @@ absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep step, TrainingPl
                                                     const std::function<bool()>& interrupted) {
   LeaveToThePasses(plan, NeedsOldVelocities());
   ScoreUnderOldPolicy(plan, groups, interrupted);
-  const parallel::Share own = OwnOf(groups);
+  const std::vector<bool> own = OwnOf(groups);
   Preparation prepared;
   for (const PlannedTrajectory& planned : plan.trajectories) {
     if (!planned.weighted) continue;
     prepared.weights.emplace_back();
-    if (!own.Has(planned.group)) continue;
+    if (!own[planned.group]) continue;
     prepared.weights.back() = WeightOf(planned);
   }
   OXBOW_RETURN_IF_ERROR(ShareWeights(ranks_, prepared.weights));

@@ -208,10 +208,10 @@ std::string RankOptimizer::NotFinite() const {
 }
 
 RankGradient::Work RankGradient::WorkOf(const std::vector<RowRef>& refs,
-                                        parallel::Share groups) const {
+                                        const std::function<bool(size_t group)>& is_in) const {
   Work work;
   for (size_t r = 0; r < refs.size(); ++r) {
-    if (!groups.Has(refs[r].address.group)) continue;
+    if (!is_in(refs[r].address.group)) continue;
     work.rows.push_back(refs[r]);
     work.places.push_back(r);
   }
@@ -250,8 +250,8 @@ absl::StatusOr<double> RankGradient::Sum(const UpdateInputs& inputs,
 absl::Status RankGradient::SumWhole(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
                                     std::vector<RowOutcome>& outcomes) {
   policy_.parameters().ZeroGrad();
-  const Work work =
-      WorkOf(refs, parallel::ShareOf(inputs.groups.size(), ranks_.rank(), ranks_.size()));
+  const std::vector<int> holders = HoldersOf(inputs.groups, ranks_.size());
+  const Work work = WorkOf(refs, [&](size_t group) { return holders[group] == ranks_.rank(); });
   if (work.passes.empty()) optimizer_.Begin();
   for (const Pass& pass : work.passes) {
     if (&pass == &work.passes.back()) optimizer_.Begin();
@@ -265,8 +265,9 @@ absl::Status RankGradient::SumSharded(const UpdateInputs& inputs, const std::vec
                                       std::vector<RowOutcome>& outcomes) {
   Work own;
   size_t passes = 0;
+  const std::vector<int> holders = HoldersOf(inputs.groups, ranks_.size());
   for (int rank = 0; rank < ranks_.size(); ++rank) {
-    Work work = WorkOf(refs, parallel::ShareOf(inputs.groups.size(), rank, ranks_.size()));
+    Work work = WorkOf(refs, [&](size_t group) { return holders[group] == rank; });
     passes = std::max(passes, work.passes.size());
     if (rank == ranks_.rank()) own = std::move(work);
   }
@@ -288,18 +289,16 @@ absl::StatusOr<double> RankGradient::SumInParts(const UpdateInputs& inputs,
                                                 std::vector<RowOutcome>& outcomes) {
   std::set<size_t> parts;
   for (const RowRef& ref : refs) parts.insert(ref.address.group);
+  const std::vector<int> holders = HoldersOf(inputs.groups, ranks_.size());
   std::vector<int> owners;
-  for (const size_t group : parts) {
-    owners.push_back(parallel::OwnerOf(group, inputs.groups.size(), ranks_.size()));
-  }
+  for (const size_t group : parts) owners.push_back(holders[group]);
   parallel::ShardedGradient* const sharded = optimizer_.sharded_gradient();
   at::Tensor on_host;  // A group's gradient, where no device has room for it.
   if (sharded != nullptr) on_host = at::empty({policy_.parameters().numel()}, at::kFloat);
   parallel::OrderedSum sum(ranks_, owners);
-  const parallel::Share own = parallel::ShareOf(inputs.groups.size(), ranks_.rank(), ranks_.size());
   for (const size_t group : parts) {
-    if (!own.Has(group)) continue;
-    const Work work = WorkOf(refs, {group, group + 1});
+    if (holders[group] != ranks_.rank()) continue;
+    const Work work = WorkOf(refs, [&](size_t other) { return other == group; });
     sharded != nullptr ? void(on_host.zero_()) : policy_.parameters().ZeroGrad();
     for (const Pass& pass : work.passes) {
       if (sharded != nullptr) sharded->ArmOnHost(on_host);

@@ -3,6 +3,7 @@
 // update the weights and tell each other the numbers of their rows.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,6 @@
 #include "core/parallel/ordered_sum.h"
 #include "core/parallel/ranks.h"
 #include "core/parallel/sharded_gradient.h"
-#include "core/parallel/share.h"
 #include "core/rl/adamw.h"
 #include "core/rl/gradient_pass.h"
 #include "core/rl/loss_weight.h"
@@ -120,7 +120,8 @@ class RankGradient {
     std::vector<size_t> places;  // Where the rows are among those of all ranks.
     std::vector<Pass> passes;
   };
-  Work WorkOf(const std::vector<RowRef>& refs, parallel::Share groups) const;
+  Work WorkOf(const std::vector<RowRef>& refs,
+              const std::function<bool(size_t group)>& is_in) const;
 
   absl::Status SumWhole(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
                         std::vector<RowOutcome>& outcomes);

@@ -26,12 +26,14 @@
 namespace oxbow::rl {
 namespace {
 
-// The groups, those of `own` with their prompts where the network is: every pass of the step reads
-// them. This rank computes no others.
-std::vector<Group> WithPromptsOn(at::Device device, parallel::Share own,
+// The groups, those of this rank with their prompts where the network is: every pass of the step
+// reads them. This rank computes no others.
+std::vector<Group> WithPromptsOn(at::Device device, const parallel::Ranks& ranks,
                                  std::vector<Group> groups) {
+  const std::vector<int> holders = HoldersOf(groups, ranks.size());
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (own.Has(i)) groups[i].conditioning = model::MovedTo(groups[i].conditioning, device);
+    if (holders[i] == ranks.rank())
+      groups[i].conditioning = model::MovedTo(groups[i].conditioning, device);
   }
   return groups;
 }
@@ -283,9 +285,8 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
                                          const std::function<bool()>& interrupted) {
   Impl& impl = *impl_;
   const at::Device device = impl.policy.device();
-  const parallel::Share own = parallel::ShareOf(given.size(), impl.ranks.rank(), impl.ranks.size());
   const std::vector<Group> moved =
-      device.is_cpu() ? std::vector<Group>() : WithPromptsOn(device, own, given);
+      device.is_cpu() ? std::vector<Group>() : WithPromptsOn(device, impl.ranks, given);
   const std::vector<Group>& groups = device.is_cpu() ? given : moved;
   (void)impl.ranks.TakeCommunicationTime();
   const model::RowCount rows_before = impl.policy.rows();

@@ -42,9 +42,10 @@ class Trainer {
   ~Trainer();
 
   // Trains on the groups of learner step `step`. Called on all ranks with the same groups in the
-  // same order; the latents of a rank's share of them (parallel/share.h) are real there, the others
-  // may be on the meta device. Every rank ends with the same weights, and the same result up to
-  // float32 reduction order; the same bits where `deterministic`. On-policy means behaviour_version
+  // same order, those of a rank side by side and ranks in their order; the latents of a rank's
+  // groups (HoldersOf) are real there, the others may be on the meta device. Every rank ends with
+  // the same weights, and the same result up to float32 reduction order; the same bits where
+  // `deterministic`. On-policy means behaviour_version
   // == version() at entry. kInternal with the step and first bad tensor if loss or gradients are
   // not finite; weights are then as before the step. kDataLoss names the first tensor in which
   // ranks differ.

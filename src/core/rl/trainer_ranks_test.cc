@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 
-#include "core/parallel/share.h"
 #include "core/rl/trainer.h"
 #include "tests/testing/thread_ranks.h"
 #include "tests/testing/toy_policy.h"
@@ -63,9 +62,9 @@ std::vector<Group> Rollout(const model::VelocityModel& model, uint64_t step, uin
 
 // The groups as rank `rank` has them: latents of other ranks' groups have a shape and no numbers.
 std::vector<Group> SeenBy(std::vector<Group> groups, int rank, int ranks) {
-  const parallel::Share own = parallel::ShareOf(groups.size(), rank, ranks);
+  const std::vector<int> holders = HoldersOf(groups, ranks);
   for (size_t g = 0; g < groups.size(); ++g) {
-    if (own.Has(g)) continue;
+    if (holders[g] == rank) continue;
     for (Trajectory& trajectory : groups[g].trajectories)
       trajectory.latents = trajectory.latents.to(at::kMeta);
   }
@@ -83,7 +82,7 @@ struct Outcome {
 // of `interrupted` once, at this question; then it is trained again.
 std::vector<Outcome> Train(int ranks, bool deterministic, Shards shards = Shards::kNothing,
                            const std::map<uint64_t, int>& interrupted = {}, bool recompute = false,
-                           int rows_per_pass = 0) {
+                           int rows_per_pass = 0, bool last_has_all_but_one = false) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
     ToyPolicy policy(1, /*has_old=*/false, /*on_host=*/OnHost(shards));
@@ -103,6 +102,9 @@ std::vector<Outcome> Train(int ranks, bool deterministic, Shards shards = Shards
       std::vector<Group> made = Rollout(policy.current(), step, trainer.version().value);
       for (Group& group : made) {  // A worker that rounds otherwise than the ranks.
         if (recompute) group.trajectories[0].log_prob[1] += 1e-3F;
+      }
+      for (size_t g = 0; last_has_all_but_one && g < made.size(); ++g) {
+        made[g].holder = g == 0 ? 0 : ranks - 1;
       }
       const auto groups = SeenBy(std::move(made), world.rank(), world.size());
       if (interrupted.contains(step)) {
@@ -143,6 +145,21 @@ TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRank
       for (const auto& [name, value] : alone.metrics[step]) {
         EXPECT_EQ(outcome.metrics[step].at(name), value) << name << " at step " << step;
       }
+    }
+  }
+}
+
+// A rank has one group, another the others, and those between them none.
+// Promise: The number of ranks changes no number.
+TEST_P(TrainerRanksTest, UnequalSharesHaveTheSameBits) {
+  const Outcome alone = Train(1, true)[0];
+  for (const Shards shards : {Shards::kNothing, Shards::kGradients}) {
+    for (const Outcome& outcome : Train(GetParam(), true, shards, {}, false, 0, true)) {
+      EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
+      EXPECT_EQ(outcome.used, alone.used);
+    }
+    for (const Outcome& outcome : Train(GetParam(), false, shards, {}, false, 7, true)) {
+      EXPECT_LT((outcome.weights - alone.weights).abs().max().item<double>(), 1e-5);
     }
   }
 }
