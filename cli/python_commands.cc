@@ -114,7 +114,6 @@ void AddReproduce(CLI::App& app, int& exit_code) {
   command.Flag("--tiny",
                "random narrow networks, small pictures, two steps: whether the plan runs");
   command.Flag("--check", "train nothing, say what the plan takes and what is missing");
-  command.Flag("--page-only", "train nothing, write the page of what is finished");
 }
 
 void AddConvertWeights(CLI::App& app, int& exit_code) {

@@ -95,12 +95,12 @@ class ReproduceTest(unittest.TestCase):
         again, said, calls = self.reproduce("--gpus=2", "--set=model.path=here")
         self.assertEqual([call.split()[0] for call in calls], ["validate", "validate"])
         self.assertEqual((again, said.count(": is there")), (text, 2))
-        self.assertEqual(self.reproduce("--page-only", "--set=model.path=here")[2], [])
 
     def test_a_run_that_was_stopped_goes_on_from_where_it_was(self):
         stop = self.folder / "stop"
         stop.write_text("second")
         self.assertIn("run second, seed 42, ended with exit code 1", self.reproduce(code=1)[1])
+        self.assertIn("| first | 1/1 |", (self.out / "reproduced.md").read_text(), "the page is written behind each run")
         stop.unlink()
         text, _, calls = self.reproduce()
         trained = [call for call in calls if call.startswith("train")]

@@ -10,7 +10,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import yaml
 
@@ -61,8 +61,8 @@ class Trainer:
             self._finished.add(run)
         return run in self._finished
 
-    def train(self, runs: Sequence[Run], jobs: int) -> None:
-        """Trains those that are not finished. The first that fails ends all."""
+    def train(self, runs: Sequence[Run], jobs: int, ended: Callable[[], None] = lambda: None) -> None:
+        """Trains those that are not finished, and calls `ended` behind each. The first that fails ends all."""
         training: dict[Run, subprocess.Popen[bytes]] = {}
         shown = RunsLine()
         waiting = deque(enumerate(runs, 1))
@@ -80,6 +80,7 @@ class Trainer:
                         del training[run]
                         _look_at_end(run, process.returncode)
                         shown.ended += 1
+                        ended()
                 if training:
                     shown.show(training, len(waiting) + len(training))
                     time.sleep(POLL_SECONDS)

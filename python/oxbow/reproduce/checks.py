@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison needs, asked of `oxbow validate` before the first hour is spent: weights, prompts, rewards, memory and disk."""
+"""Asks `oxbow validate` for what a comparison needs, before the first hour is spent: weights, prompts, rewards, memory, disk."""
 from __future__ import annotations
 
 import re
@@ -22,7 +22,7 @@ _HOURS = re.compile(r"(?m)^# hours on (\d+) GPUs? at \S+ TFLOP/s each: ([\d.]+)$
 
 @dataclass(frozen=True)
 class Needs:
-    """What `oxbow validate` says of one run."""
+    """The answer of `oxbow validate` for one run."""
 
     run: Run
     code: int

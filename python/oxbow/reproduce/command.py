@@ -50,16 +50,16 @@ def reproduce(args: argparse.Namespace) -> None:
                 for run in runs]
         trainer.resolve(runs)
     print(f"{plan.name}: {plan.source}")
-    if not args.page_only:
-        first: dict[str, Run] = {}
-        for run in runs:
-            first.setdefault(run.recipe, run)
-        _check(trainer, [checks.needs_of(program, run, machine, environment) for run in first.values()], runs, count, out)
-    if not args.check and not args.page_only:
-        out.mkdir(parents=True, exist_ok=True)
-        trainer.train(runs, 1)
-    if not args.check:
-        _write_page(plan, trainer, runs, out)
+    first: dict[str, Run] = {}
+    for run in runs:
+        first.setdefault(run.recipe, run)
+    _check(trainer, [checks.needs_of(program, run, machine, environment) for run in first.values()], runs, count, out)
+    if args.check:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    trainer.train(runs, 1, lambda: _write_page(plan, trainer, runs, out))
+    print(_write_page(plan, trainer, runs, out), end="", flush=True)
+    print(f"written to {out / 'reproduced.md'}, reproduced.html and reproduced.svg", file=sys.stderr)
 
 
 def _machine(args: argparse.Namespace) -> tuple[int, str]:
@@ -83,8 +83,8 @@ def _check(trainer: Trainer, needs: list[checks.Needs], runs: list[Run], gpus: i
     checks.refuse_what_is_missing([one for one in needs if not finished[one.run.recipe]], out)
 
 
-def _write_page(plan: Plan, trainer: Trainer, runs: list[Run], out: Path) -> None:
-    """reproduced.md, .html and .svg of the runs that are finished; of the first seed where the document prints one curve."""
+def _write_page(plan: Plan, trainer: Trainer, runs: list[Run], out: Path) -> str:
+    """reproduced.md, .html and .svg of the runs that are finished, of the first seed where the document prints one curve. The text."""
     finished = [run for run in runs if trainer.is_finished(run)]
     lines = {run.directory.name: lines_of(run) for run in finished}
     first: dict[str, list[dict[str, float]]] = {}
@@ -99,8 +99,7 @@ def _write_page(plan: Plan, trainer: Trainer, runs: list[Run], out: Path) -> Non
     write_whole(out / "reproduced.html", page(plan.name, text, picture))
     if picture:
         write_whole(out / "reproduced.svg", picture)
-    print(text, end="", flush=True)
-    print(f"written to {out / 'reproduced.md'}, reproduced.html and reproduced.svg", file=sys.stderr)
+    return text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -112,7 +111,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override for every run: prompts.train=DIRECTORY")
     parser.add_argument("--tiny", action="store_true", help="random narrow networks, small pictures, three steps: whether the plan runs")
     parser.add_argument("--check", action="store_true", help="train nothing, say what the plan takes and what is missing")
-    parser.add_argument("--page-only", action="store_true", help="train nothing, write the page of what is finished")
     try:
         reproduce(parser.parse_args(arguments))
     except Refused as why:
