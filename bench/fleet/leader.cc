@@ -128,10 +128,12 @@ class Leader {
     OXBOW_CHECK(channel_.Publish(next).ok()) << "publish";
     auto received = assembler_.Take(LearnerStep(step_), load_.groups, absl::InfiniteDuration());
     if (!received.ok()) return received.status();
-    const auto planned = coordinator_.TakePlanned(LearnerStep(step_));
-    ranks_.Announce(LearnerStep(step_), *received, planned);
-    if (const absl::Status own = CheckOwn(*received); !own.ok()) return own;
-    received->clear();
+    learner::StepGroups groups;
+    groups.received = *std::move(received);
+    groups.planned = coordinator_.TakePlanned(LearnerStep(step_));
+    ranks_.Announce(LearnerStep(step_), groups);
+    if (const absl::Status own = CheckOwn(groups.received); !own.ok()) return own;
+    groups.received.clear();
     ranks_.AnnounceSave(step_ + 1);
     // Each rank's word of what it held takes the place of its piece of a checkpoint.
     if (const auto words = ranks_.AwaitSaved(); !words.ok()) return words.status();

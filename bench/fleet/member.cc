@@ -43,8 +43,9 @@ int RunMember(const Load& load) {
   const OwnAccount account;
   ByteBudget budget(SinkBytes(load));
   std::unique_ptr<learner::RankStream> stream;
-  learner::HeldGroups held(RulesOf(load), /*offers=*/false,
-                           [&stream](const v1::Group& group) { return stream->Accept(group); });
+  learner::HeldGroups held(
+      RulesOf(load), [](const v1::Group&) { return learner::KeptLatents::kNone; },
+      [&stream](const v1::Group& group) { return stream->Accept(group); });
   auto sink =
       std::make_unique<learner::ExperienceSinkService>(held, budget, RulesOf(load), metrics);
   auto server = rpc::Server::Start({}, {sink.get()});

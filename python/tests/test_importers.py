@@ -114,7 +114,6 @@ REFUSED = {  # Text of the published file, what takes its place, and what is sai
     "trainer": ("trainer_type: 'grpo'", "trainer_type: dpo", "trainer_type: has no counterpart here; known: grpo, grpo-guard"),
     "video": ("resolution: 512\n  num", "resolution: 512\n  num_frames: 33\n  num", "train.num_frames: is for videos"),
     "resume": ("resume_path: null", "resume_path: x/y", "model.resume_path"),
-    "distance of latents": ("kl_type: 'v-based'\n  kl_beta: 0", "kl_type: 'x-based'\n  kl_beta: 0.01", "their distance of latents"),
     "a negative average": ("ema_decay: 0.99", "ema_decay: -1", "train.ema_decay: expected a number from 0 to 1, got -1"),
     "gaps": ("sde_steps: [1, 2, 3, 4, 5]", "sde_steps: [1, 3, 5]", "steps are drawn from a range without gaps"),
     "beyond the end": ("sde_steps: [1, 2, 3, 4, 5]", "sde_steps: [1, 12]", "there are no steps beyond 10 - 1"),
@@ -157,8 +156,11 @@ class FlowFactoryTest(unittest.TestCase):
                                      ("512\n  width: 640", None, "640")):
             ours = values(changed("eval:\n  resolution: 512", f"eval:\n  resolution: {given}"))
             self.assertEqual((ours.get("eval.height"), ours.get("eval.width")), (height, width))
-        ours = values(changed("eval:\n  resolution: 512", "eval:"))
-        self.assertEqual((ours["eval.height"], ours["eval.width"]), ("1024", "1024"))  # Their default.
+        self.assertEqual(values(changed("eval:\n  resolution: 512", "eval:"))["eval.height"], "1024")  # Their default.
+
+    def test_a_distance_of_latents_is_one_here(self):
+        ours = values(changed("kl_type: 'v-based'\n  kl_beta: 0", "kl_type: 'x-based'\n  kl_beta: 0.01"))
+        self.assertEqual((ours["method.kl_space"], float(ours["method.kl_weight"])), ("latent", .01))
 
     def test_awm_weighs_advantages_as_theirs_does(self):
         awm = GOLDENS / "sd3_5_awm.yaml"
@@ -209,21 +211,19 @@ class FlowFactoryTest(unittest.TestCase):
 
     def test_guidance_keeps_the_meaning_of_the_models_pipeline(self):
         z_image, flux = GOLDENS / "z_image_grpo.yaml", GOLDENS / "flux1_grpo.yaml"
-        for given, ours in (("4.00", "4.0"), ("0.5", "0.5"), ("0", "0")):  # Any scale above 0 guides.
+        for given in ("4.00", "0.5", "0"):  # Any scale above 0 guides.
             t = changed("guidance_scale: 4.00", f"guidance_scale: {given}", z_image)
-            self.assertEqual(float(values(t)["sampling.guidance"]), float(ours))
+            self.assertEqual(float(values(t)["sampling.guidance"]), float(given))
         self.assertEqual(float(values(changed("guidance_scale: 4.5", "guidance_scale: 0"))["sampling.guidance"]), 1)
         self.assertEqual(float(values(changed("x", "x", flux))["sampling.embedded_guidance"]), 3.5)
 
     def test_null_is_the_default(self):
-        ours = values(changed("group_size: 24", "group_size: null"))
-        self.assertEqual(ours["batch.group_size"], "1")
+        self.assertEqual(values(changed("group_size: 24", "group_size: null"))["batch.group_size"], "1")
         self.assertEqual(values(changed("  seed: 42\n\nscheduler:", "  seed: null\n\nscheduler:"))["run.seed"], "42")
 
     def test_latents_whose_type_is_null_are_kept_in_full(self):
         for given, ours in (("null", "f32"), ("fp32", "f32"), ("bf16", "bf16")):
-            t = changed("  group_size: 24", f"  group_size: 24\n  latent_storage_dtype: {given}")
-            self.assertEqual(values(t)["sampling.storage"], ours)
+            self.assertEqual(values(changed("_size: 24", f"_size: 24\n  latent_storage_dtype: {given}"))["sampling.storage"], ours)
 
     def test_a_secret_is_in_no_message(self):
         for line in ("api_key: [s3cret]", "hub_token: s3cret", "my_secret: {a: s3cret}"):

@@ -76,13 +76,23 @@ void VGrpoRules(const v1::MethodConfig& m, Findings& f) {
            "are the same");
 }
 
+// Its clip range of 1 clips nothing, so that a pull alone holds the policy.
+void AwmRules(const v1::MethodConfig& m, Findings& f) {
+  if (KindOf(m) != rl::MethodKind::kAwm) return;
+  const bool held = m.kl_weight() > 0 || m.old_kl_weight() > 0 || m.anchor().weight() > 0;
+  f.WarnIf(!held && (!m.awm().ratio() || m.clip_range() == 1), "method.old_kl_weight",
+           "nothing holds the policy of awm: a clip range of 1 clips nothing; set "
+           "method.old_kl_weight (published: 1), method.kl_weight or method.anchor.weight");
+}
+
 void KlRules(const v1::MethodConfig& m, Findings& f) {
   f.AtLeast(0, "method.kl_weight", m.kl_weight());
   f.AtLeast(0, "method.old_kl_weight", m.old_kl_weight());
-  f.ErrorIf(m.kl_space() == v1::KL_SPACE_TRANSITION && !ChosenMethod(m).needs_density(),
-            "method.kl_space",
-            absl::StrCat("transition is of stochastic steps, which ", ChosenMethod(m).name,
-                         " does not train: set velocity or mean"));
+  const bool of_steps =
+      m.kl_space() == v1::KL_SPACE_TRANSITION || m.kl_space() == v1::KL_SPACE_LATENT;
+  f.ErrorIf(of_steps && !ChosenMethod(m).needs_density(), "method.kl_space",
+            absl::StrCat("transition and latent are of stochastic steps, which ",
+                         ChosenMethod(m).name, " does not train: set velocity or mean"));
   f.WarnIf(m.reference_every() > 0 && m.kl_weight() == 0, "method.reference_every",
            "has no effect without a pull towards the reference: set method.kl_weight");
 }
@@ -206,6 +216,7 @@ void MethodRules(const RunConfig& c, Findings& f) {
   KlRules(c.method(), f);
   PrecedentRules(c, f);
   VGrpoRules(c.method(), f);
+  AwmRules(c.method(), f);
   f.Require(c.method().step_fraction() > 0 && c.method().step_fraction() <= 1,
             "method.step_fraction", "must be in (0, 1]", c.method().step_fraction());
   MeanComparisonRules(c, f);

@@ -183,7 +183,7 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.onpolicy_ratio_limit = OnPolicyRatioLimit(config);
   options.kl = {
       .weight = method.kl_weight(),
-      .space = FromWire<rl::KlSpace::kTransition, v1::KL_SPACE_TRANSITION>(method.kl_space()),
+      .space = FromWire<rl::KlSpace::kLatent, v1::KL_SPACE_LATENT>(method.kl_space()),
       .all_steps = method.kl_all_steps(),
       .precedent = method.kl_precedent()};
   options.copies = CopiesOf(config);

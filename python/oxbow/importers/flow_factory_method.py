@@ -61,11 +61,12 @@ class _Method:
         t.put("method.kl_weight", weight.text, weight)
         if weight.number() == 0:
             return
-        if not (kind.text == "v-based" if kind.present else self.forward):
-            t.refuse(kind, "their distance of latents is not divided by the step's variance and has no counterpart: take "
-                           "v-based, and choose kl_beta again (about 1e-3)")
+        of_velocities = kind.text == "v-based" if kind.present else self.forward
+        if self.forward and not of_velocities:
+            t.refuse(kind, "their distance of latents is one of the steps that a policy gradient trains: take v-based, and choose kl_beta "
+                           "again (about 1e-3)")
             return
-        t.put("method.kl_space", "velocity", kind)
+        t.put("method.kl_space", "velocity" if of_velocities else "latent", kind)
         t.put("method.kl_all_steps", True, kind)
         t.put("method.zero_variance", "unmasked", weight)  # Groups without a signal train the KL.
         t.allow(t.get("train.kl_weight"), ["uniform"], "the distance weighs the same at all times")

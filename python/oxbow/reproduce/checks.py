@@ -87,7 +87,7 @@ def needs_table(needs: Iterable[Needs], hours: Mapping[str, float | None]) -> st
     for of in needs:
         took = hours.get(of.run.recipe)
         rows.append([of.run.recipe, "valid" if of.code == 0 else "not valid", f"{of.largest / 2**30:.1f}" if of.largest else "-",
-                     f"{of.disk / 1e9:.1f}" if of.disk else "-", f"{took:.0f}" if took else "-"])
+                     f"{of.disk / 1e9:.1f}" if of.disk else "-", f"{took:.2g}" if took else "-"])
     return table(["recipe", "", "GiB of the largest process", "GB on the disk", "hours, about"], rows)
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from ..bench import EXIT_DATA, EXIT_USAGE, Refused
 
-SIDE, ROWS, STEPS, SIZE = 32, 4, 2, 2  # Pixels, rows of a pass, learner steps, pictures of a group.
+SIDE, ROWS, STEPS, SIZE = 32, 4, 2, 4  # Pixels, rows of a pass, learner steps, pictures of a group.
+PROMPTS = 64
 # The reward networks of the checkout's tests, by the name of the scorer.
 _CLIP, _OPEN_CLIP = "clip", "open_clip"
 SCORERS: dict[str, dict[str, str]] = {
@@ -33,12 +34,15 @@ def settings_of(config: Mapping[str, Any], checkout: Path, folder: Path) -> list
     if not (folder / family).exists():
         make(checkout, folder / family)
     settings = {
-        "model.path": folder / family, "model.device": "cpu", "model.lora.rank": 2, "model.lora.alpha": 4, "model.memory": "fast",
-        "prompts.train": _prompts(folder, "train", 0), "prompts.eval": _prompts(folder, "eval", 24), "prompts.cache": folder / "encoded",
+        "model.path": folder / family, "model.device": "cpu", "model.encoder_device": "cpu", "model.memory": "fast",
+        "model.lora.rank": 2, "model.lora.alpha": 4,
+        "prompts.train": _prompts(folder, "train", 0), "prompts.eval": _prompts(folder, "eval", PROMPTS), "prompts.cache": folder / "encoded",
         "prompts.t5_length": 48,
-        "sampling.height": SIDE, "sampling.width": SIDE, "batch.group_size": SIZE, "batch.rows_per_pass": ROWS,
+        "sampling.height": SIDE, "sampling.width": SIDE, "batch.rows_per_pass": ROWS,
         "run.steps": STEPS, "eval.every": STEPS, "eval.images": 4, "eval.steps": 2, "checkpoint.every": 1, "learner.ranks": 1,
         "services.rollout_workers": 1, "services.log_level": "warning"}
+    # A tree has as many leaves as its splits make.
+    settings["batch.group_size"] = max(SIZE, int(config.get("sampling.split_width") or 1) ** len(config.get("sampling.split_steps") or []))
     # A share of replayed groups stays one of at least one group.
     share = float(config.get("replay.fraction") or 0)
     updates = int(config["batch.updates"])
@@ -54,7 +58,7 @@ def settings_of(config: Mapping[str, Any], checkout: Path, folder: Path) -> list
 
 def _scorer(of: Mapping[str, Any], checkout: Path) -> str:
     """The entry with a network of the tests; an engine without one stays."""
-    narrow = SCORERS.get(of["name"])
+    narrow = SCORERS.get(of.get("scorer", of["name"]))
     if narrow is None and "model" in of:
         raise Refused(EXIT_USAGE, f"reward {of['name']} has no narrow network")
     keys = dict(of) | {key: checkout / "tests/golden/scorers" / path for key, path in (narrow or {}).items()}
@@ -64,12 +68,12 @@ def _scorer(of: Mapping[str, Any], checkout: Path) -> str:
 
 
 def _prompts(folder: Path, name: str, first: int) -> Path:
-    """24 prompts from number `first` on that every reward can read: a quoted text, and the objects that GenEval asks for."""
+    """PROMPTS of them from number `first` on that every reward can read: a quoted text, and the objects that GenEval asks for."""
     path = folder / f"{name}.jsonl"
     if not path.exists():
         things = ("boat", "oven", "dog", "clock", "apple", "bus", "kite", "cup")
         lines = [{"prompt": f'a photo of {1 + i % 3} {things[i % len(things)]} and the text "number {100 + i}"', "tag": "counting",
-                  "include": [{"class": things[i % len(things)], "count": 1 + i % 3}]} for i in range(first, first + 24)]
+                  "include": [{"class": things[i % len(things)], "count": 1 + i % 3}]} for i in range(first, first + PROMPTS)]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path

@@ -143,6 +143,19 @@ TEST(ObjectiveTest, KlGradientAndScale) {
   EXPECT_LT((v.grad() - want).abs().max().item<double>(), 1e-15);
 }
 
+TEST(ObjectiveTest, KlOfLatentsIsTheDistanceOfTheMeans) {
+  const at::Tensor x = at::tensor({.3, -.9, .2, 1.1}, at::kDouble).view({1, 4});
+  const at::Tensor reference = at::tensor({.1, -.4, .8, -.25}, at::kDouble).view({1, 4});
+  const at::Tensor v = at::tensor({.12, -.37, .79, -.28}, at::kDouble).view({1, 4});
+  for (const auto kind : {flow::DynamicsKind::kFlowSde, flow::DynamicsKind::kDanceSde}) {
+    const auto kernel = flow::MakeKernel(kind, .7, .8, .7, .96);
+    const at::Tensor mean = kernel.cx * x + kernel.cv * v;
+    const at::Tensor other = kernel.cx * x + kernel.cv * reference;
+    EXPECT_NEAR(RowKl(v, reference, One(KlScale(KlSpace::kLatent, kernel))).item<double>(),
+                (mean - other).square().mean().item<double>(), 1e-16);
+  }
+}
+
 TEST(RatioStatisticsTest, CountsSidesOriginsStepsAndSilencedRows) {
   RatioStatistics statistics;
   statistics.Add(Origin::kFresh, 2, 0, 1, Even(.1));

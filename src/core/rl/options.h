@@ -48,7 +48,7 @@ struct MethodSettings {
 };
 
 // In which space the KL to the reference is measured; see penalties.h.
-enum class KlSpace { kVelocity, kMean, kTransition };
+enum class KlSpace { kVelocity, kMean, kTransition, kLatent };
 
 struct KlOptions {
   double weight = 0;

@@ -13,6 +13,7 @@ namespace oxbow::rl {
 
 double KlScale(KlSpace space, const flow::StepKernel& kernel) {
   if (space == KlSpace::kVelocity) return 1;
+  if (space == KlSpace::kLatent) return kernel.cv * kernel.cv;
   const double spread = space == KlSpace::kMean ? kernel.std : kernel.scale;
   OXBOW_CHECK(spread > 0) << "KL of the means of a deterministic step; sigma " << kernel.sigma;
   return kernel.cv * kernel.cv / (2 * spread * spread);

@@ -32,8 +32,9 @@ class Policy;
 namespace oxbow::rl {
 
 // The number by which a step's squared velocity difference is multiplied: 1, cv^2 / (2 std^2) as
-// flow_grpo does for images, or cv^2 / (2 S^2), the KL of the two Gaussians, as it does for Wan.
-// The last two require a stochastic step.
+// flow_grpo does for images, cv^2 / (2 S^2), the KL of the two Gaussians, as it does for Wan, or
+// cv^2, the distance of the two means (Flow-Factory's kl_type x-based). The two that divide require
+// a stochastic step.
 double KlScale(KlSpace space, const flow::StepKernel& kernel);
 
 // scale [R] times mean_D (v - v_ref)^2: [R]. No gradient through `v_reference`.
