@@ -266,6 +266,11 @@ inline constexpr StepMetric kTrainClipFracReplay{
 inline constexpr StepMetricFamily kTrainClipFracStepN{
     "train/clip_frac_step_", "N", "", "share",
     "clipped rows among those of denoising step N, 0 the noisiest", "no such row"};
+inline constexpr StepMetric kTrainSurrogateCv{
+    "train/surrogate_cv", "1",
+    "standard deviation over mean of the surrogates of a group's samples, before the step's first "
+    "update; mean over groups",
+    "the method is not `v_grpo`"};
 inline constexpr StepMetricFamily kTrainLogProbDrawnStepN{
     "train/log_prob_drawn_step_", "N", "", "nat per element",
     "mean log-prob, by the weights before the step, of denoising step N of fresh and stale samples",

@@ -129,6 +129,10 @@ inline constexpr StepPanel kUpdatePanels[] = {
      "step of drawn samples says how far the policy has left what is stored."},
     {"Moved within a step", "(log ratio)^2 / 2", kFromZero, {{"mean", &kTrainApproxKl}},
      "How far the updates of a step moved the policy. A sudden rise comes before a collapse."},
+    {"Spread of surrogates in a group", "deviation over mean", kFromZero,
+     {{"mean", &kTrainSurrogateCv}},
+     "V-GRPO's stand-in for a log-prob. Times and noise that a group shares keep it small; what is "
+     "left is noise of the ratios.", kRare},
     {"Weights of off-policy samples", "", kFromZero,
      {{"mean", &kTrainIwMean}, {"smallest", &kTrainIwMin}},
      "The correction for samples of older weights; 1 means that none is needed, near 0 they no "

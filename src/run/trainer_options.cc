@@ -181,11 +181,10 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.kept_steps = KeptStepsOf(config, sampling);
   options.recompute_on_policy = RecomputesOldLogProbs(config);
   options.onpolicy_ratio_limit = OnPolicyRatioLimit(config);
-  options.kl = {
-      .weight = method.kl_weight(),
-      .space = FromWire<rl::KlSpace::kLatent, v1::KL_SPACE_LATENT>(method.kl_space()),
-      .all_steps = method.kl_all_steps(),
-      .precedent = method.kl_precedent()};
+  options.kl = {.weight = method.kl_weight(),
+                .space = FromWire<rl::KlSpace::kLatent, v1::KL_SPACE_LATENT>(method.kl_space()),
+                .all_steps = method.kl_all_steps(),
+                .precedent = method.kl_precedent()};
   options.copies = CopiesOf(config);
   SetAdvantages(config, options);
   SetPolicyGradient(method, options);

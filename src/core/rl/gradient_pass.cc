@@ -147,6 +147,7 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   Note(terms.log_ratio, &RowOutcome::log_ratio, outcomes);
   Note(terms.loss, &RowOutcome::policy_loss, outcomes);
   Note(terms.old_kl, &RowOutcome::old_kl, outcomes);
+  Note(terms.surrogate, &RowOutcome::surrogate, outcomes);
   KeepCentres(terms.centre, refs);
   for (size_t r = 0; r < refs.size(); ++r) {
     outcomes[r].centre_error = static_cast<double>(refs[r].row->log_prob_old) -

@@ -41,6 +41,7 @@ struct RowOutcome {
   double old_kl = 0;        // To the old policy.
   double centre_error = 0;  // The clip's centre minus the worker's log-prob.
   double anchor = 0;        // The anchor pull of the row's sample, on its first row.
+  double surrogate = 0;     // As RowTerms has it, above 0; 0: none.
 };
 
 // Adds the gradient of

@@ -30,10 +30,11 @@ namespace oxbow::rl {
 
 // The terms of rows' losses under the current velocities. [R] each.
 struct RowTerms {
-  at::Tensor loss;       // To be minimised; with its gradient.
-  at::Tensor log_ratio;  // The log of the ratio that is clipped; undefined where there is none.
-  at::Tensor old_kl;     // The pull towards the old policy, with its gradient; undefined: none.
-  at::Tensor centre{};   // lp_old, which later updates of these rows read; undefined: none.
+  at::Tensor loss;         // To be minimised; with its gradient.
+  at::Tensor log_ratio;    // The log of the ratio that is clipped; undefined where there is none.
+  at::Tensor old_kl;       // The pull towards the old policy, with its gradient; undefined: none.
+  at::Tensor centre{};     // lp_old, which later updates of these rows read; undefined: none.
+  at::Tensor surrogate{};  // It stands for minus a log-prob; undefined: the method has none.
 };
 
 // Findings of a learner step before its first update.

@@ -200,6 +200,23 @@ TEST(LogProbsByStepTest, AreOfDrawnRowsAndOfStoredOnes) {
                            ::testing::Pair("train/log_prob_replay_step_3", -1.5)));
 }
 
+TEST(SurrogateSpreadTest, IsOfTheSamplesOfAGroup) {
+  SurrogateSpread spread;
+  const auto add = [&](size_t group, size_t sample, double value) {
+    spread.Add({.address = {.group = group, .trajectory = sample}}, value);
+  };
+  add(0, 0, 1);  // Its mean is 2, that of the other 4: deviation 1, mean 3.
+  add(0, 0, 3);
+  add(0, 1, 4);
+  add(1, 0, 5);  // No spread.
+  add(1, 1, 5);
+  add(2, 0, 9);  // One sample has none.
+  std::map<std::string, double> metrics;
+  spread.AppendMetrics(metrics);
+  EXPECT_THAT(metrics, ::testing::ElementsAre(::testing::Pair(
+                           "train/surrogate_cv", ::testing::DoubleNear(1. / 6, 1e-15))));
+}
+
 TEST(RatioStatisticsTest, SidesHaveRangesOfTheirOwn) {
   RatioStatistics statistics;
   for (const double log_ratio : {-.2, .2}) {

@@ -18,7 +18,7 @@ namespace {
 constexpr double RowOutcome::*kOutcomeNumbers[] = {
     &RowOutcome::log_ratio,    &RowOutcome::policy_loss, &RowOutcome::kl,
     &RowOutcome::kl_precedent, &RowOutcome::old_kl,      &RowOutcome::centre_error,
-    &RowOutcome::anchor};
+    &RowOutcome::anchor,       &RowOutcome::surrogate};
 static_assert(sizeof(RowOutcome) == std::size(kOutcomeNumbers) * sizeof(double));  // All of them.
 
 // Sums columns of numbers over ranks in place. One rank has nothing to wait for.

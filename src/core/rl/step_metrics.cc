@@ -221,6 +221,22 @@ void LogProbsByStep::AppendMetrics(std::map<std::string, double>& metrics) const
   append(metric::kTrainLogProbReplayStepN, replayed_);
 }
 
+void SurrogateSpread::Add(const RowRef& ref, double surrogate) {
+  auto& [sum, rows] = samples_[ref.address.group][ref.address.trajectory];
+  sum += surrogate;
+  ++rows;
+}
+
+void SurrogateSpread::AppendMetrics(std::map<std::string, double>& metrics) const {
+  Summary spreads;
+  for (const auto& [group, samples] : samples_) {
+    Summary means;
+    for (const auto& [sample, of] : samples) means.Add(of.first / static_cast<double>(of.second));
+    if (means.count > 1) spreads.Add(means.std() / means.mean());
+  }
+  if (spreads.count > 0) metrics[metric::kTrainSurrogateCv] = spreads.mean();
+}
+
 double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
                          const std::vector<RowOutcome>& outcomes,
                          const LossDenominators& denominators) {
@@ -232,6 +248,7 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
     sum.kl_precedent += outcomes[r].kl_precedent;
     sum.old_kl += outcomes[r].old_kl;
     sum.anchor += outcomes[r].anchor;
+    if (update == 0 && outcomes[r].surrogate > 0) surrogates_.Add(ref, outcomes[r].surrogate);
     if (!has_ratio_) continue;
     const double log_ratio = outcomes[r].log_ratio;
     ratios_.Add(ref.trajectory->origin, ref.row->step, log_ratio,
@@ -281,6 +298,7 @@ void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   if (updates_ > 0) metrics[metric::kTrainGradRms] = grad_rms_ / updates;
   ratios_.AppendMetrics(metrics);
   log_probs_.AppendMetrics(metrics);
+  surrogates_.AppendMetrics(metrics);
   if (!onpolicy_error_) return;
   metrics[metric::kTrainOnpolicyRatioErr] = *onpolicy_error_;
   metrics[metric::kTrainOnpolicyRatioLimit] = options_.onpolicy_ratio_limit;

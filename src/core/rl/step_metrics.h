@@ -80,6 +80,22 @@ class LogProbsByStep {
   std::map<int, Sum> replayed_;
 };
 
+// How far the surrogates of a group's samples are apart (V-GRPO, Fig. 2): noise that the samples
+// of a group do not share is noise of their ratios.
+class SurrogateSpread {
+ public:
+  // Counts a row's surrogate, above 0.
+  void Add(const RowRef& ref, double surrogate);
+
+  // train/surrogate_cv: the standard deviation over the mean of the samples of a group, each the
+  // mean of its rows; its mean over groups of two samples or more. Nothing if there is none.
+  void AppendMetrics(std::map<std::string, double>& metrics) const;
+
+ private:
+  // By group and sample: the sum of its rows, and their number.
+  std::map<size_t, std::map<size_t, std::pair<double, int64_t>>> samples_;
+};
+
 // Sums over the updates of one learner step.
 class StepTotals {
  public:
@@ -109,6 +125,7 @@ class StepTotals {
   int updates_ = 0;  // Updates that moved the weights.
   RatioStatistics ratios_;
   LogProbsByStep log_probs_;
+  SurrogateSpread surrogates_;            // In the first update.
   std::optional<double> onpolicy_error_;  // Unset: the first update had no fresh on-policy row.
 };
 

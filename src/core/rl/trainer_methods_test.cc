@@ -225,6 +225,19 @@ std::vector<at::Tensor> TrainOn(int ranks, const TrainerOptions& options) {
   return weights;
 }
 
+// Figures 1 and 2 of V-GRPO.
+TEST(SurrogateSpreadTest, IsSmallerWhereAGroupSharesTimesAndNoise) {
+  const auto spread = [](Sharing sharing) {
+    TrainerOptions options = Options({"VGrpo", VGrpo});
+    options.times.times = options.times.noise = sharing;
+    return Bench(options).Step(0, 8).metrics.at("train/surrogate_cv");
+  };
+  const double shared = spread(Sharing::kGroup);
+  EXPECT_GT(shared, 0);
+  EXPECT_LT(shared, .8 * spread(Sharing::kSample));
+  EXPECT_EQ(Bench(Options({"Awm", Awm})).Step(0).metrics.count("train/surrogate_cv"), 0u);
+}
+
 TEST_P(TrainerMethodsTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
   TrainerOptions options = Options(GetParam());
   options.deterministic = true;

@@ -52,11 +52,11 @@ VGrpo::VGrpo(const TrainerOptions& options, const model::Policy& policy, paralle
 
 RowTerms VGrpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                       const at::Tensor& v) const {
-  const auto score = [&](const at::Tensor& velocity) {
-    return -VGrpoSurrogate(loss_, batch, velocity);
-  };
   const at::Tensor v_old = VelocityBeforeStep(refs, v);
-  RowTerms terms = Clipped(refs, score(v), score(v_old), /*mean_first=*/true, 1);
+  const at::Tensor surrogate = VGrpoSurrogate(loss_, batch, v);
+  RowTerms terms =
+      Clipped(refs, -surrogate, -VGrpoSurrogate(loss_, batch, v_old), /*mean_first=*/true, 1);
+  terms.surrogate = surrogate.detach();
   if (options_.old_kl_weight > 0) terms.old_kl = VGrpoPull(batch.sigma, v, v_old);
   return terms;
 }
