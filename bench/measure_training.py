@@ -3,7 +3,6 @@
 """Measures whole training runs of the built binaries; prints Markdown tables for docs/lab.
 
   bench/measure_training.py BUILD learning [--seeds 3 --first-seed 0] reward and strict by step, seconds per step
-  bench/measure_training.py BUILD clipping               clip fractions, naive against sequence, clip 3e-4
   bench/measure_training.py BUILD overhead [--rounds 5]  images/s of the services against one process
   bench/measure_training.py BUILD memory                 peak resident size of every process of a run
   bench/measure_training.py BUILD exposed [--rounds 3]   what the learner waits for rewards on plates, as a share of their time
@@ -44,11 +43,6 @@ def train(build, directory, name, overrides, sampler=None, config="configs/recip
         return [json.loads(line) for line in lines], wall
 
 
-def mean_of(rows, key):
-    values = [row[key] for row in rows if row.get(key) is not None]
-    return statistics.fmean(values) if values else float("nan")
-
-
 def learning(build, directory, first, seeds):
     print("| seed | held-out reward by step | strict at end | speckle | step reaching .90 | s/step (mean) | whole run, s |")
     print("|---|---|---|---|---|---|---|")
@@ -62,19 +56,6 @@ def learning(build, directory, first, seeds):
         last = evaluations[-1]
         print(f"| {seed} | {curve} | {last['eval/reward_digits_strict_mean']:.2f} | {last['eval/speckle_mean']:.3f} | "
               f"{reached} | {per_step:.3f} | {wall:.1f} |", flush=True)
-
-
-def clipping(build, directory):
-    print("| correction | clip_frac_fresh | clip_frac_replay | mean W | reward at step 60 |")
-    print("|---|---|---|---|---|")
-    for correction in ("naive", "sequence"):
-        rows, _ = train(build, directory, correction,
-                        [f"method.correction={correction}", "method.clip_range=3e-4", "run.steps=60"])
-        steps = [row for row in rows if row["step"] > 0]
-        evaluations = [row for row in rows if row.get("eval/reward_mean") is not None]
-        print(f"| {correction} | {mean_of(steps, 'train/clip_frac_fresh'):.3f} | "
-              f"{mean_of(steps, 'train/clip_frac_replay'):.3f} | {mean_of(steps, 'train/iw_mean'):.4f} | "
-              f"{evaluations[-1]['eval/reward_mean']:.2f} |", flush=True)
 
 
 def overhead(build, directory, rounds):
@@ -176,7 +157,7 @@ def memory(build, directory):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("what", choices=["learning", "clipping", "overhead", "memory", "exposed", "ranks"])
+    parser.add_argument("what", choices=["learning", "overhead", "memory", "exposed", "ranks"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
@@ -186,7 +167,6 @@ def main():
     os.environ.setdefault("NO_COLOR", "1")
     try:
         {"learning": lambda: learning(build, directory, arguments.first_seed, arguments.seeds),
-         "clipping": lambda: clipping(build, directory),
          "overhead": lambda: overhead(build, directory, arguments.rounds),
          "memory": lambda: memory(build, directory),
          "exposed": lambda: exposed(build, directory, arguments.rounds),

@@ -18,10 +18,12 @@ from pathlib import Path
 from ..command_line import end_with
 from . import EXIT_FULL, EXIT_UNAVAILABLE, Refused
 from .comparison import Arm, Comparison
+from .curve import curve_of
 from .page import page, picture
 from .plan import Plan
+from .shares import shares_table
 from .tables import learning_table
-from .training import Trainer, curve_at
+from .training import Trainer, curve_at, lines_of
 from .tuning import best_rates, tuning_table
 
 
@@ -44,13 +46,14 @@ def bench(args: argparse.Namespace) -> None:
     if not args.table_only:
         trainer.train(runs, args.jobs)
     finished = [run for run in runs if trainer.is_finished(run)]
-    arms = []
+    arms, lines = [], {}
     for recipe in plan.recipes:
         of_recipe = [run for run in finished if run.recipe == recipe["name"]]
-        arms.append(Arm(recipe["name"], [curve_at(run) for run in of_recipe], [run.seed for run in of_recipe], recipe["note"],
+        lines[recipe["name"]] = [lines_of(run) for run in of_recipe]
+        arms.append(Arm(recipe["name"], [curve_of(one) for one in lines[recipe["name"]]], [run.seed for run in of_recipe], recipe["note"],
                         recipe["grid_of"], recipe["point"]))
     comparison = Comparison(plan.name, plan.baseline, arms, plan.level, plan.levels)
-    tables = (tuning_table(scores) + "\n" if tuning else "") + learning_table(comparison)
+    tables = (tuning_table(scores) + "\n" if tuning else "") + learning_table(comparison) + shares_table(lines)
     write_whole(out / "learning.md", tables)  # First: a picture may fail.
     drawing = picture(comparison)
     write_whole(out / "learning.html", page(plan.name, tables, drawing))

@@ -23,11 +23,12 @@ from ..bench.comparison import Arm, Comparison
 from ..bench.curve import curve_of
 from ..bench.page import page
 from ..bench.plan import Plan, Run
+from ..bench.shares import shares_table
 from ..bench.tables import learning_table
 from ..bench.training import Trainer, environment_of_runs, lines_of
 from ..command_line import end_with
 from . import checks, narrow
-from .page import drawing, published_table, shares_table
+from .page import drawing, published_table
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -93,7 +94,8 @@ def _write_page(plan: Plan, trainer: Trainer, runs: list[Run], out: Path) -> str
     arms = [Arm(recipe["name"], [curve_of(lines[run.directory.name]) for run in of], [run.seed for run in of], recipe["note"])
             for recipe in plan.recipes for of in [[run for run in finished if run.recipe == recipe["name"]]]]
     text = (f"{plan.name}: {plan.source}\n\n" + learning_table(Comparison(plan.name, plan.baseline, arms, plan.level, plan.levels))
-            + published_table(plan.published, first) + shares_table(first))
+            + published_table(plan.published, first)
+            + shares_table({recipe: [lines[run.directory.name] for run in finished if run.recipe == recipe] for recipe in first}))
     write_whole(out / "reproduced.md", text)  # First: a picture may fail.
     picture = drawing(plan.name, plan.published, first)
     write_whole(out / "reproduced.html", page(plan.name, text, picture))

@@ -11,18 +11,9 @@ from matplotlib.figure import Figure
 
 from ..bench.comparison import table
 from ..bench.page import COLOURS
+from ..bench.shares import Lines, series
 
 TRAILING = 3
-ORIGINS = ("fresh", "stale", "replay")
-# The diagnostics of off-policy training, where a run has them.
-SHARES = [(f"clipped, {origin}", f"train/clip_frac_{origin}") for origin in ORIGINS]
-
-Lines = Sequence[Mapping[str, float]]
-
-
-def series(lines: Lines, metric: str) -> list[tuple[float, float]]:
-    """(step, value) where the metric was measured."""
-    return [(line["step"], line[metric]) for line in lines if isinstance(line.get(metric), (int, float)) and math.isfinite(line[metric])]
 
 
 def value_at(lines: Lines, metric: str, step: int) -> float | None:
@@ -44,17 +35,6 @@ def published_table(published: Iterable[Mapping[str, Any]], runs: Mapping[str, L
         return ""
     return ("\nNumbers of the document, and ours: the mean of the last three values up to the step.\n\n"
             + table(["where", "recipe", "metric", "step", "published", "ours", "off by"], rows))
-
-
-def shares_table(runs: Mapping[str, Lines]) -> str:
-    """Shares of clipped rows by the origin of a sample, means over the whole run. Empty where no run has any."""
-    rows = []
-    for recipe, lines in runs.items():
-        values = [[value for _, value in series(lines, metric)] for _, metric in SHARES]
-        if any(values):
-            rows.append([recipe, *(f"{100 * sum(of) / len(of):.1f} %" if of else "-" for of in values)])
-    return ("\nShares of rows outside the clip range, means over the run.\n\n"
-            + table(["recipe", *(name for name, _ in SHARES)], rows)) if rows else ""
 
 
 def drawing(name: str, published: Sequence[Mapping[str, Any]], runs: Mapping[str, Lines]) -> str:
