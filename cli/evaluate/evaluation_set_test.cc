@@ -158,7 +158,7 @@ TEST_F(EvaluationSetTest, EveryShippedDefinitionIsSound) {
     EXPECT_EQ(named->SerializeAsString(), set->SerializeAsString());
     ++count;
   }
-  EXPECT_EQ(count, 6);
+  EXPECT_EQ(count, 7);
 }
 
 TEST_F(EvaluationSetTest, AnUnknownNameListsTheSets) {
@@ -166,7 +166,7 @@ TEST_F(EvaluationSetTest, AnUnknownNameListsTheSets) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
             "no set of that name; did you mean `geneval`? known: drawbench, geneval, hpsv2, ocr, "
-            "pickscore, t2i-compbench; or the path of a .yaml file: genval");
+            "pickscore, t2i-compbench, unseen; or the path of a .yaml file: genval");
   EXPECT_THAT(std::string(ReadEvaluationSet("").status().message()),
               HasSubstr("no set of that name; known: drawbench"));
 }
