@@ -15,6 +15,7 @@
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
 # make check-python   test the Python package (python/) with the oldest and the newest packages that it takes
+# make check-plans        the plans of papers, each arm in two small steps (tests/run_plans.sh)
 # make check-real-sizes   the first hour of a stranger at real picture sizes, with the real programs (tests/real_sizes)
 # make check-export-model   test the exporter of graphs (tools/export_model); skipped without diffusers
 # make docs   the documentation as a site in build/docs/site, with its links checked; installs mkdocs into .deps/docs
@@ -36,7 +37,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train demo-video test test-again check-cuda build-cuda test-gpu gpu-evidence gpu-fleets rehearse-gpu check-observe check-python check-real-sizes check-export-model docs same chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train demo-video test test-again check-cuda build-cuda test-gpu gpu-evidence gpu-fleets rehearse-gpu check-observe check-python check-plans check-real-sizes check-export-model docs same chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -152,6 +153,9 @@ endif
 	@tools/check_python.sh $(BUILD)
 
 REAL_SIZES_FLAGS ?=
+check-plans: build
+	@tests/run_plans.sh $(BUILD)
+
 check-real-sizes: deps $(BUILD)/build.ninja
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --python

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..bench import EXIT_DATA, EXIT_USAGE, Refused
 
-SIDE, ROWS, STEPS, SIZE = 32, 4, 2, 4  # Pixels, rows of a pass, learner steps, pictures of a group.
-PROMPTS = 64
+SIDE, ROWS, STEPS, SIZE = 32, 64, 2, 4  # Pixels, rows of a pass, learner steps, pictures of a group.
+PROMPTS, UPDATES_MAX = 64, 4
 # The reward networks of the checkout's tests, by the name of the scorer.
 _CLIP, _OPEN_CLIP = "clip", "open_clip"
 SCORERS: dict[str, dict[str, str]] = {
@@ -45,7 +45,7 @@ def settings_of(config: Mapping[str, Any], checkout: Path, folder: Path) -> list
     settings["batch.group_size"] = max(SIZE, int(config.get("sampling.split_width") or 1) ** len(config.get("sampling.split_steps") or []))
     # A share of replayed groups stays one of at least one group.
     share = float(config.get("replay.fraction") or 0)
-    updates = int(config["batch.updates"])
+    updates = settings["batch.updates"] = min(int(config["batch.updates"]), UPDATES_MAX)
     settings["batch.groups"] = updates * math.ceil(max(2, 1 / share if share else 0) / updates)
     if config.get("eval.height"):
         settings |= {"eval.height": SIDE, "eval.width": SIDE}
