@@ -152,10 +152,10 @@ ifeq ($(INSTALL),yes)
 endif
 	@tools/check_python.sh $(BUILD)
 
-REAL_SIZES_FLAGS ?=
 check-plans: build
 	@tests/run_plans.sh $(BUILD)
 
+REAL_SIZES_FLAGS ?=
 check-real-sizes: deps $(BUILD)/build.ninja
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --python
