@@ -93,8 +93,8 @@ def _write_page(plan: Plan, trainer: Trainer, runs: list[Run], out: Path) -> str
         first.setdefault(run.recipe, lines[run.directory.name])
     arms = [Arm(recipe["name"], [curve_of(lines[run.directory.name]) for run in of], [run.seed for run in of], recipe["note"])
             for recipe in plan.recipes for of in [[run for run in finished if run.recipe == recipe["name"]]]]
-    text = (f"{plan.name}: {plan.source}\n\n" + learning_table(Comparison(plan.name, plan.baseline, arms, plan.level, plan.levels))
-            + published_table(plan.published, first)
+    text = (f"{plan.name}: {plan.source}\n" + published_table(plan.published, first)
+            + "\n" + learning_table(Comparison(plan.name, plan.baseline, arms, plan.level, plan.levels))
             + shares_table({recipe: [lines[run.directory.name] for run in finished if run.recipe == recipe] for recipe in first}))
     write_whole(out / "reproduced.md", text)  # First: a picture may fail.
     picture = drawing(plan.name, plan.published, first)
