@@ -167,10 +167,10 @@ class PublishedPlansTest(unittest.TestCase):
             steps = [json.loads(line)["step"] for line in next(Path(folder).glob("*-seed42/metrics.jsonl")).read_text().splitlines()]
             self.assertEqual(steps[-1], 2)
 
-    def test_every_plan_is_valid_in_small(self):
-        for plan in sorted(PUBLISHED.glob("*.yaml")):
-            with self.subTest(plan.name), tempfile.TemporaryDirectory() as folder:
-                done = self.tiny(plan, folder, "--check")
+    def test_each_family_and_reward_has_a_narrow_form(self):
+        for plan in ("branchgrpo", "op-grpo-geneval", "op-grpo-wan"):  # `make check-plans` runs all.
+            with self.subTest(plan), tempfile.TemporaryDirectory() as folder:
+                done = self.tiny(PUBLISHED / f"{plan}.yaml", folder, "--check")
                 self.assertEqual(done.returncode, 0, done.stderr)
 
 

@@ -150,7 +150,7 @@ TEST_P(RankDeathTest, ARankThatIsGoneDuringAnEvaluationChangesNoBit) {
   const auto overrides = [](int ranks) {
     std::vector<std::string> all = Overrides(ranks);
     // Moments in one piece: no checkpoint needs the rank that is gone.
-    all.insert(all.end(), {"run.steps=4", "eval.images=4000", "model.memory=whole_optimizer"});
+    all.insert(all.end(), {"run.steps=4", "eval.images=1500", "model.memory=whole_optimizer"});
     return all;
   };
   TrainingRun alone(overrides(1));
