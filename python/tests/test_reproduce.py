@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 try:
+    from oxbow.bench import training
     from oxbow.reproduce import checks, command, page
 except ImportError:
     command = None
@@ -118,6 +119,7 @@ class ReproduceTest(unittest.TestCase):
         disk = shutil.disk_usage(self.folder).free / 2**40
         plan = PLAN.replace("set: [run.steps=4]", f"set: [run.steps=4, disk={disk * .6:.6f} TiB]")
         _, said, calls = self.reproduce(plan=plan, code=5)
+        self.assertIn("4 runs take", self.reproduce("--seeds=2", plan=plan, code=5)[1])
         self.assertRegex(said, r"^oxbow reproduce: 2 runs take [\d.]+ GB and /\S+ has [\d.]+; name a larger disk with --out\n$")
         self.assertEqual({call.split()[0] for call in calls}, {"validate"})
 
@@ -151,6 +153,43 @@ class ReproduceTest(unittest.TestCase):
         self.assertEqual(checks.hours_of(run, 100, 200, 4), 100)
         file.write_text("run: {steps: 200}\n")
         self.assertIsNone(checks.hours_of(run, 100, 200, 4))
+
+
+class Trained:
+    """A process that ends when it is asked for the second time; `log` has its start and its end."""
+
+    returncode = 0
+
+    def __init__(self, name, log):
+        self._name, self._log, self._left = name, log, 2
+        log.append(f"+{name}")
+
+    def poll(self):
+        self._left -= 1
+        if self._left:
+            return None
+        self._log.append(f"-{self._name}")
+        return 0
+
+
+@unittest.skipUnless(command, "needs numpy, PyYAML and matplotlib")
+class ChainTest(unittest.TestCase):
+    def test_a_run_waits_for_the_one_whose_weights_it_takes(self):
+        log = []
+
+        class Recorded(training.Trainer):
+            def is_finished(self, run):
+                return False
+
+            def _started(self, run):
+                return Trained(run.recipe, log)
+
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+            runs = [command.Run(name, 1, "f", (), Path(folder, name), 0, start and Path(folder, start))
+                    for name, start in (("a", None), ("b", "a"), ("c", None))]
+            Recorded(Path("oxbow")).train(runs, 3)
+        self.assertEqual(log[:3], ["+a", "-a", "+b"])
+        self.assertEqual(sorted(log[3:]), ["+c", "-b", "-c"])
 
 
 @unittest.skipUnless(command and built("oxbow") and PUBLISHED.is_dir(), "OXBOW_BUILD is no build of oxbow")

@@ -68,7 +68,7 @@ class Trainer:
         waiting = deque(enumerate(runs, 1))
         try:
             while waiting or training:
-                while waiting and len(training) < jobs:
+                while waiting and len(training) < jobs and waiting[0][1].start not in {run.directory for run in training}:
                     number, run = waiting.popleft()
                     finished = self.is_finished(run)
                     shown.clear()

@@ -91,13 +91,15 @@ def needs_table(needs: Iterable[Needs], hours: Mapping[str, float | None]) -> st
     return table(["recipe", "", "GiB of the largest process", "GB on the disk", "hours, about"], rows)
 
 
-def refuse_what_is_missing(needs: list[Needs], out: Path) -> None:
-    """Refused with every reason, each once, where a run is not valid or the disk has no room for all of them."""
+def refuse_what_is_missing(of_all: list[Needs], left: Mapping[str, int], out: Path) -> None:
+    """Refused with every reason, each once, where a recipe is not valid or the disk has no room for all the runs that are left. `left`:
+    their number by recipe."""
+    needs = [of for of in of_all if left.get(of.run.recipe)]
     reasons = dict.fromkeys(line for of in needs if of.code for line in of.said.splitlines())
     if reasons:
         raise Refused(next(of.code for of in needs if of.code), "\n".join(["the plan cannot run:", *reasons]))
     place = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    room, wanted = shutil.disk_usage(place).free, sum(of.disk for of in needs)
+    room, wanted = shutil.disk_usage(place).free, sum(of.disk * left[of.run.recipe] for of in needs)
     if wanted > room:
-        raise Refused(EXIT_FULL, f"{len(needs)} runs take {wanted / 1e9:.1f} GB and {place} has {room / 1e9:.1f}; name a larger disk with --out")
+        raise Refused(EXIT_FULL, f"{sum(left.values())} runs take {wanted / 1e9:.1f} GB and {place} has {room / 1e9:.1f}; name a larger disk with --out")
 

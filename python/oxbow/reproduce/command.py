@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,8 +81,7 @@ def _check(trainer: Trainer, needs: list[checks.Needs], runs: list[Run], gpus: i
     hours = {one.run.recipe: checks.hours_of(one.run, trainer.config_of(one.run)["run.steps"],
                                              trainer.config_of(replace(one.run, settings=()))["run.steps"], gpus or 8) for one in needs}
     print(checks.needs_table(needs, hours), flush=True)
-    finished = {run.recipe: all(trainer.is_finished(one) for one in runs if one.recipe == run.recipe) for run in runs}
-    checks.refuse_what_is_missing([one for one in needs if not finished[one.run.recipe]], out)
+    checks.refuse_what_is_missing(needs, Counter(run.recipe for run in runs if not trainer.is_finished(run)), out)
 
 
 def _write_page(plan: Plan, trainer: Trainer, runs: list[Run], out: Path) -> str:
