@@ -211,6 +211,7 @@ class PublishedPlansTest(unittest.TestCase):
             with self.subTest(plan), tempfile.TemporaryDirectory() as folder:
                 done = self.tiny(PUBLISHED / f"{plan}.yaml", folder, "--check")
                 self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stdout, r"\| valid \| [\d.]+ \| [\d.]+ \| - \|")  # As `oxbow validate` writes them.
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import sys
 from pathlib import Path
+from typing import Callable
 
 from ..command_line import end_with
 from . import EXIT_FULL, EXIT_UNAVAILABLE, Refused
@@ -75,7 +76,24 @@ def write_whole(path: Path, text: str) -> None:
         whole.unlink(missing_ok=True)
 
 
-def _at_least_one(text: str) -> int:
+def exit_code_of(command: str, work: Callable[[], None]) -> int:
+    """Does the work; an error is one line of the command and its exit code."""
+    try:
+        work()
+    except Refused as why:
+        print(f"{command}: {why}", file=sys.stderr)
+        return why.code
+    except BrokenPipeError:
+        raise
+    except OSError as why:
+        print(f"{command}: {why.strerror or why}{f': {why.filename}' if why.filename else ''}", file=sys.stderr)
+        return EXIT_FULL if why.errno in (errno.ENOSPC, errno.EDQUOT) else EXIT_UNAVAILABLE
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def at_least_one(text: str) -> int:
     if not 1 <= int(text) <= 1000:
         raise ValueError
     return int(text)
@@ -85,23 +103,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("oxbow bench learning", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("PLAN", type=Path, help="comparison, a YAML file")
     parser.add_argument("--out", type=Path, help="directory of runs and table (default: runs/bench/NAME)")
-    parser.add_argument("--seeds", type=_at_least_one, help="seeds of each recipe (default: the plan's)")
+    parser.add_argument("--seeds", type=at_least_one, help="seeds of each recipe (default: the plan's)")
     parser.add_argument("--level", type=float, help="held-out reward to reach (default: the plan's, or the baseline's at its end)")
-    parser.add_argument("--jobs", type=_at_least_one, default=1, help="runs that train at once; times are comparable with 1 alone")
+    parser.add_argument("--jobs", type=at_least_one, default=1, help="runs that train at once; times are comparable with 1 alone")
     parser.add_argument("--table-only", action="store_true", help="train nothing, show what is finished")
-    try:
-        bench(parser.parse_args(arguments))
-    except Refused as why:
-        print(f"oxbow bench learning: {why}", file=sys.stderr)
-        return why.code
-    except BrokenPipeError:
-        raise
-    except OSError as why:
-        print(f"oxbow bench learning: {why.strerror or why}{f': {why.filename}' if why.filename else ''}", file=sys.stderr)
-        return EXIT_FULL if why.errno in (errno.ENOSPC, errno.EDQUOT) else EXIT_UNAVAILABLE
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_code_of("oxbow bench learning", lambda: bench(parser.parse_args(arguments)))
 
 
 if __name__ == "__main__":

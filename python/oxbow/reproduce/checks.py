@@ -101,5 +101,6 @@ def refuse_what_is_missing(of_all: list[Needs], left: Mapping[str, int], out: Pa
     place = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     room, wanted = shutil.disk_usage(place).free, sum(of.disk * left[of.run.recipe] for of in needs)
     if wanted > room:
-        raise Refused(EXIT_FULL, f"{sum(left.values())} runs take {wanted / 1e9:.1f} GB and {place} has {room / 1e9:.1f}; name a larger disk with --out")
+        raise Refused(EXIT_FULL, f"{sum(left.values())} runs take {wanted / 1e9:.1f} GB and {place} has {room / 1e9:.1f}; name a larger disk "
+                                 "with --out")
 

@@ -9,7 +9,6 @@ stopped goes on. The environment variable OXBOW_PROGRAM names the oxbow command 
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import re
 import shutil
@@ -18,8 +17,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from ..bench import EXIT_FULL, EXIT_UNAVAILABLE, EXIT_USAGE, Refused
-from ..bench.command import write_whole
+from ..bench import EXIT_USAGE, Refused
+from ..bench.command import at_least_one, exit_code_of, write_whole
 from ..bench.comparison import Arm, Comparison
 from ..bench.curve import curve_of
 from ..bench.page import page
@@ -55,7 +54,8 @@ def reproduce(args: argparse.Namespace) -> None:
     first: dict[str, Run] = {}
     for run in runs:
         first.setdefault(run.recipe, run)
-    _check(trainer, [checks.needs_of(program, run, machine, environment) for run in first.values()], runs, count, out)
+    _check(trainer, [checks.needs_of(program, run, machine, environment) for run in first.values()], runs,
+           0 if args.tiny else count or 8, out)
     if args.check:
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -77,15 +77,15 @@ def _machine(args: argparse.Namespace) -> tuple[int, str]:
 
 
 def _check(trainer: Trainer, needs: list[checks.Needs], runs: list[Run], gpus: int, out: Path) -> None:
-    """Prints what each recipe takes. Refused where one that is not finished cannot run."""
+    """Prints what each recipe takes, hours on so many GPUs (0: no hours). Refused where one that is not finished cannot run."""
     hours = {one.run.recipe: checks.hours_of(one.run, trainer.config_of(one.run)["run.steps"],
-                                             trainer.config_of(replace(one.run, settings=()))["run.steps"], gpus or 8) for one in needs}
+                                             trainer.config_of(replace(one.run, settings=()))["run.steps"], gpus) for one in needs}
     print(checks.needs_table(needs, hours), flush=True)
     checks.refuse_what_is_missing(needs, Counter(run.recipe for run in runs if not trainer.is_finished(run)), out)
 
 
 def _write_page(plan: Plan, trainer: Trainer, runs: list[Run], out: Path) -> str:
-    """reproduced.md, .html and .svg of the runs that are finished, of the first seed where the document prints one curve. The text."""
+    """reproduced.md, .html and .svg of the runs that are finished, of the first seed where the document prints one curve. Returns the text."""
     finished = [run for run in runs if trainer.is_finished(run)]
     lines = {run.directory.name: lines_of(run) for run in finished}
     first: dict[str, list[dict[str, float]]] = {}
@@ -109,23 +109,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("PLAN", type=Path, help="published comparison, a YAML file with `source`")
     parser.add_argument("--gpus", help="GPUs of this machine to take (default: all); with --check also NUMBERxGIB of another machine")
     parser.add_argument("--out", type=Path, help="directory of runs and page (default: runs/reproduce/NAME)")
-    parser.add_argument("--seeds", type=int, help="seeds of each recipe (default: the plan's)")
+    parser.add_argument("--seeds", type=at_least_one, help="seeds of each recipe (default: the plan's)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override for every run: prompts.train=DIRECTORY")
-    parser.add_argument("--tiny", action="store_true", help="random narrow networks, small pictures, three steps: whether the plan runs")
+    parser.add_argument("--tiny", action="store_true", help="random narrow networks, small pictures, two steps: whether the plan runs")
     parser.add_argument("--check", action="store_true", help="train nothing, say what the plan takes and what is missing")
-    try:
-        reproduce(parser.parse_args(arguments))
-    except Refused as why:
-        print(f"oxbow reproduce: {why}", file=sys.stderr)
-        return why.code
-    except BrokenPipeError:
-        raise
-    except OSError as why:
-        print(f"oxbow reproduce: {why.strerror or why}{f': {why.filename}' if why.filename else ''}", file=sys.stderr)
-        return EXIT_FULL if why.errno in (errno.ENOSPC, errno.EDQUOT) else EXIT_UNAVAILABLE
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_code_of("oxbow reproduce", lambda: reproduce(parser.parse_args(arguments)))
 
 
 if __name__ == "__main__":

@@ -15,16 +15,14 @@ from typing import Any, Callable, Mapping
 
 import numpy as np
 
-from ..bench import EXIT_DATA, EXIT_USAGE, Refused
+from ..bench import EXIT_DATA, EXIT_UNAVAILABLE, EXIT_USAGE, Refused
 
 SIDE, ROWS, STEPS, SIZE = 32, 64, 2, 4  # Pixels, rows of a pass, learner steps, pictures of a group.
 PROMPTS, UPDATES_MAX = 64, 4
 # The reward networks of the checkout's tests, by the name of the scorer.
-_CLIP, _OPEN_CLIP = "clip", "open_clip"
 SCORERS: dict[str, dict[str, str]] = {
-    "geneval": {"model": "geneval/0", "head": _CLIP}, "pickscore": {"model": _CLIP}, "pickscore_rank": {"model": _CLIP},
-    "clipscore": {"model": _CLIP}, "hpsv2": {"model": _OPEN_CLIP}, "hpsv3": {"model": _OPEN_CLIP}, "imagereward": {"model": "imagereward/0"},
-    "aesthetic": {"model": "clip_1", "head": "clip_1/head.safetensors"}}
+    "geneval": {"model": "geneval/0", "head": "clip"}, "pickscore": {"model": "clip"}, "hpsv2": {"model": "open_clip"},
+    "imagereward": {"model": "imagereward/0"}}
 
 
 def settings_of(config: Mapping[str, Any], checkout: Path, folder: Path) -> list[str]:
@@ -130,6 +128,10 @@ def _autoencoder(checkout: Path, golden: str, model: Path) -> None:
 
 def _draw(part: Path) -> None:
     """Weights for the graph of a part: a factor of a product by what it sums up, the rest small, scales 1."""
+    try:
+        from safetensors.numpy import save_file
+    except ImportError:
+        raise Refused(EXIT_UNAVAILABLE, "--tiny draws weights and needs the Python package safetensors; `make build` has it") from None
     graph = json.loads(gzip.decompress((part / "graph.json.gz").read_bytes()))
     random = np.random.default_rng(5)
     tensors = {}
@@ -138,14 +140,4 @@ def _draw(part: Path) -> None:
         if of["name"].endswith(("gamma", "running_var", "latents_std")):
             values[:] = 1
         tensors[of["name"]] = values * np.float32(1 / math.sqrt(math.prod(of["shape"][1:])) if len(of["shape"]) > 1 else 0.2)
-    _write_safetensors(part / "diffusion_pytorch_model.safetensors", tensors)
-
-
-def _write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """The format is a header and the bytes; so nothing but numpy is needed."""
-    header, end = {}, 0
-    for name, values in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [end, end + values.nbytes]}
-        end += values.nbytes
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(values.tobytes() for values in tensors.values()))
+    save_file(tensors, part / "diffusion_pytorch_model.safetensors")
