@@ -122,11 +122,11 @@ inline constexpr StepPanel kUpdatePanels[] = {
      "0 is the noisiest. Late steps have the sharpest densities and clip first."},
     {"Log-prob by denoising step, drawn", "nat per element", kFree,
      {{.each = &kTrainLogProbDrawnStepN}},
-     "Of fresh and stale samples. 0 is the noisiest step."},
+     "Of fresh and stale samples. 0 is the noisiest step.", kRare},
     {"Log-prob by denoising step, replayed", "nat per element", kFree,
      {{.each = &kTrainLogProbReplayStepN}},
      "Steps from i_off on are not there: they were drawn again. A step that falls below the same "
-     "step of drawn samples says how far the policy has left what is stored."},
+     "step of drawn samples says how far the policy has left what is stored.", kRare},
     {"Moved within a step", "(log ratio)^2 / 2", kFromZero, {{"mean", &kTrainApproxKl}},
      "How far the updates of a step moved the policy. A sudden rise comes before a collapse."},
     {"Spread of surrogates in a group", "deviation over mean", kFromZero,
