@@ -12,9 +12,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "oxbow/v1/coordinator.grpc.pb.h"
-#include "rpc/channel.h"
 #include "tests/integration/run_results.h"
+#include "tests/integration/run_status.h"
 #include "tests/integration/training_run.h"
 #include "tests/testing/scrape.h"
 
@@ -63,28 +62,6 @@ TEST(WorkerEvaluationTest, TrainingGoesOnMeanwhileAndEveryNumberIsOnItsOwnLine) 
   ExpectTheSame(RunOf({"checkpoint.best=", "checkpoint.every=0"}), DrawnByOneWorker());
 }
 
-// host:port of the learner's "grpc" or "metrics".
-std::string AddressOfLearner(const TrainingRun& run, const std::string& what) {
-  std::ifstream in(run.directory() / "endpoints.json");
-  const nlohmann::json endpoints = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (!endpoints.is_object()) return "";
-  for (const nlohmann::json& service : endpoints["services"]) {
-    if (service["name"] == "learner") return service[what];
-  }
-  return "";
-}
-
-// As the learner says, at once; empty while it does not answer.
-v1::StatusResponse StatusOf(const TrainingRun& run) {
-  v1::StatusResponse status;
-  const std::string address = AddressOfLearner(run, "grpc");
-  if (address.empty()) return status;
-  const auto context = rpc::ContextWithDeadline(absl::Seconds(10));
-  const auto stub = v1::Coordinator::NewStub(rpc::Connect(address));
-  (void)stub->Status(context.get(), {}, &status);
-  return status;
-}
-
 // Before the run ends, where the learner waits for its last evaluation.
 // Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage) {
@@ -114,9 +91,11 @@ TEST(WorkerEvaluationTest, HasTheBytesOfThePublishedWeightsWhereThoseAreEvaluate
   ExpectTheSame(RunOf({"eval.use_ema=false", "services.rollout_workers=2"}), one);
 }
 
-// Evaluations of 1,500 pictures take seconds, so that a signal comes meanwhile.
+// Evaluations of so many pictures take a second or more, so that a signal comes meanwhile.
+constexpr char kManyPictures[] = "eval.images=400";
+
 std::vector<std::string> ManyPictures(const std::string& more = "services.rollout_workers=2") {
-  return {"run.steps=4", "eval.every=3", "eval.images=1500", "services.rollout_workers=2", more};
+  return {"run.steps=4", "eval.every=3", kManyPictures, "services.rollout_workers=2", more};
 }
 
 // Whether the groups of this step, counted from 0, are what the learner trains on or has trained
@@ -129,8 +108,6 @@ bool IsFrozen(const TrainingRun& run, int step) {
   }
   return false;
 }
-
-bool Evaluates(const TrainingRun& run) { return StatusOf(run).phase() == "evaluating"; }
 
 // Until the learner waits for its evaluation after step 3; with `beside` one more step is trained.
 bool AwaitEvaluation(TrainingRun& run, bool beside = false) {
@@ -260,7 +237,7 @@ bool AwaitLog(const TrainingRun& run, const std::string& words) {
 // training goes on meanwhile it is stopped after one more step, and again while the evaluation is
 // drawn.
 RunResults StoppedAndResumed(std::vector<std::string> overrides, bool beside = false) {
-  overrides.insert(overrides.begin(), {"run.steps=6", "eval.every=3", "eval.images=1500",
+  overrides.insert(overrides.begin(), {"run.steps=6", "eval.every=3", kManyPictures,
                                        "services.rollout_workers=2"});
   TrainingRun run(Overrides(overrides));
   const auto owed_weights = run.directory() / "checkpoints/step_000004/owed_evaluation.safetensors";
@@ -282,7 +259,7 @@ RunResults StoppedAndResumed(std::vector<std::string> overrides, bool beside = f
 
 const RunResults& NeverStopped() {
   static const RunResults left =
-      RunOf({"run.steps=6", "eval.every=3", "eval.images=1500", "services.rollout_workers=2"});
+      RunOf({"run.steps=6", "eval.every=3", kManyPictures, "services.rollout_workers=2"});
   return left;
 }
 
