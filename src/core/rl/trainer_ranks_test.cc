@@ -14,7 +14,7 @@ namespace oxbow::rl {
 namespace {
 
 constexpr int kGroups = 8;
-constexpr int kSteps = 20;
+constexpr int kSteps = 8;
 
 flow::SamplingSpec Spec() {
   return {.sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, 3),
@@ -252,7 +252,7 @@ TEST(TrainerStateTest, AStateGoesOnWithAnotherNumberOfRanks) {
   parallel::ThreadWorld(4).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
     Trainer trainer(Options(true, Shards::kMoments), policy, world);
-    run(trainer, policy, world, 0, 9);
+    run(trainer, policy, world, 0, 4);
     const auto state = trainer.State();
     ASSERT_TRUE(state.ok()) << state.status();
     if (world.rank() != 0) return;
@@ -269,7 +269,7 @@ TEST(TrainerStateTest, AStateGoesOnWithAnotherNumberOfRanks) {
       policy.ema_parameters().flat().copy_(average);
     }
     ASSERT_TRUE(trainer.LoadState(saved).ok());
-    run(trainer, policy, world, 9, kSteps);
+    run(trainer, policy, world, 4, kSteps);
     EXPECT_TRUE(at::equal(policy.parameters().flat(), whole.weights)) << "rank " << world.rank();
     EXPECT_TRUE(at::equal(policy.ema_parameters().flat(), whole.average));
   });
