@@ -40,7 +40,7 @@ constexpr char kRoomForWeights[] = "2500000";
 
 TEST(FullMemoryTest, ALearnerThatHasNoRoomForAPassEndsTheRunOnceAndSaysWhatToChange) {
   const SmallMemory small("learner", kRoomForWeights);
-  TrainingRun run({"run.steps=2", "batch.updates=1"});
+  TrainingRun run({"run.steps=2", "batch.groups=8", "batch.updates=1"});
   EXPECT_EQ(run.WaitExit().value(), kExitOutOfMemory) << run.process().error_output();
   EXPECT_THAT(run.process().error_output(), HasSubstr("learner ended with exit code 7"));
   const std::string log = *ReadFile(run.directory() / "logs" / "learner.log");
@@ -51,7 +51,7 @@ TEST(FullMemoryTest, ALearnerThatHasNoRoomForAPassEndsTheRunOnceAndSaysWhatToCha
 
 TEST(FullMemoryTest, WhatTheLineSaysHelps) {
   const SmallMemory small("learner", kRoomForWeights);
-  TrainingRun run({"run.steps=2", "batch.updates=1", "batch.rows_per_pass=8"});
+  TrainingRun run({"run.steps=2", "batch.groups=8", "batch.updates=1", "batch.rows_per_pass=8"});
   EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_THAT(run.Series("train/loss"), SizeIs(2));
 }

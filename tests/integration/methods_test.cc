@@ -81,7 +81,8 @@ TEST(MixedPromptsTest, HeldOutRewardRises) {
 // leave, heads are cut at i_off, weights W differ from 1, and samples are two steps old.
 TEST(OpGrpoPaperTest, EveryPartActs) {
   constexpr size_t kSteps = 18, kFull = 15, kKept = 6;
-  TrainingRun run({"run.steps=18", "eval.every=18", "eval.images=16"}, {}, "digits-op-grpo-paper");
+  TrainingRun run({"run.steps=18", "batch.groups=8", "eval.every=18", "eval.images=16"}, {},
+                  "digits-op-grpo-paper");
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   const auto rows = run.metrics();
   ASSERT_GT(rows.size(), kSteps);

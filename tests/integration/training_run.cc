@@ -98,7 +98,7 @@ void TrainingRun::Start(std::vector<std::string> overrides, std::vector<std::str
   process_ = *std::move(process);
 }
 
-// Few images to evaluate, and paths that do not depend on the working directory.
+// Few groups, few images to evaluate, and paths that do not depend on the working directory.
 std::vector<std::string> TrainingRun::SmallRun() const {
   const std::string source = OXBOW_SOURCE_DIR;
   return {"run.name=run",
@@ -106,6 +106,7 @@ std::vector<std::string> TrainingRun::SmallRun() const {
           "model.path=" + source + "/models/digits",
           "prompts.train=" + source + "/configs/prompts/digits_train.txt",
           "prompts.eval=" + source + "/configs/prompts/digits_eval.txt",
+          "batch.groups=4",
           "eval.images=16",
           "eval.grid_images=16",
           "eval.every=0"};

@@ -99,7 +99,7 @@ TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {
   const std::string events = EventsOf(run.directory());
   EXPECT_THAT(events, HasSubstr("train/loss"));
   EXPECT_THAT(events, HasSubstr("```yaml\nrun:\n  name: run\n")) << "the resolved config";
-  EXPECT_THAT(events, HasSubstr("\n  groups: 8\n"));
+  EXPECT_THAT(events, HasSubstr("\n  groups: 4\n"));
   EXPECT_THAT(events, HasSubstr("_hparams_/session_start_info"));
   EXPECT_TRUE(std::filesystem::exists(run.directory() / "config.resolved.yaml"));
   EXPECT_TRUE(std::filesystem::exists(run.directory() / "checkpoints" / "step_000006"));

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/model/device.h"
@@ -215,8 +216,10 @@ bool Agree(const at::Tensor& fused, const at::Tensor& plain, at::ScalarType shor
       !at::isReducedFloatingType(shortest) && !at::isReducedFloatingType(fused.scalar_type());
   const at::NoGradGuard no_gradients;
   const at::Tensor wanted = plain.to(at::kFloat);
-  const at::Tensor apart = (fused.to(at::kFloat) - wanted).abs().max();
-  const at::Tensor bound = wanted.abs().max() * (exact ? kExactBound : kShortBound);
+  constexpr double kLargest = std::numeric_limits<double>::infinity();
+  const at::Tensor apart = at::linalg_vector_norm(fused.to(at::kFloat) - wanted, kLargest);
+  const at::Tensor bound =
+      at::linalg_vector_norm(wanted, kLargest) * (exact ? kExactBound : kShortBound);
   return apart.le(bound).item<bool>();  // NaN is not near.
 }
 
