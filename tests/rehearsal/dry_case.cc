@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "cli/plan/resource_plan.h"
 #include "config/memory_parts.h"
@@ -358,6 +359,10 @@ double PlannedGb(const DryCase& work) {
       "method.reference_every=0",
       work.pulls ? "method.kl_weight=0.04" : "method.kl_weight=0",
       "model.encoder_device=cpu"};
+  if (lora) {
+    settings.push_back("model.lora.targets=[" + absl::StrJoin(work.model->lora_targets, ", ") +
+                       "]");
+  }
   const auto resolved = config::LoadRunConfig({}, settings, {});
   OXBOW_CHECK(resolved.ok()) << resolved.status().ToString();
   const model::Architecture& architecture = *work.model->architecture;
