@@ -66,7 +66,8 @@ absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, TrainingPl
                                                     const std::vector<Group>& groups,
                                                     const std::function<bool()>& interrupted) {
   Preparation prepared{.weights = {}, .used = ReplayedEntries(plan, groups), .evict = {}};
-  if (has_ratio() || options_.kl.pulls_to_precedent()) {
+  const bool compares = has_ratio() && !policy_.samples_with_old();
+  if (compares || options_.kl.pulls_to_precedent()) {
     KeepVelocities(step, plan, groups, interrupted);
   }
   return prepared;
