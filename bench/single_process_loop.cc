@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "config/memory_parts.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
-#include "config/memory_parts.h"
 #include "core/rl/trainer.h"
 #include "run/loaded_model.h"
 #include "run/prompt_files.h"

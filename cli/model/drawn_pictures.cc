@@ -221,9 +221,8 @@ absl::StatusOr<std::unique_ptr<PictureDrawer>> PictureDrawer::Open(const ModelSo
   if (hybrid) {
     const auto steps = static_cast<uint32_t>(drawing->spec.steps());
     if (*options.base_after > steps) {
-      return absl::InvalidArgumentError(absl::StrCat("--base-after takes 0 to ", steps,
-                                                     ", the number of steps: ",
-                                                     *options.base_after));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--base-after takes 0 to ", steps, ", the number of steps: ", *options.base_after));
     }
     drawing->hybrid = std::make_unique<TrainedThenBase>(*drawing->policy, drawing->spec.sigmas,
                                                         *options.base_after);
@@ -248,9 +247,9 @@ absl::StatusOr<std::vector<std::vector<Image8>>> PictureDrawer::Draw(
         "pictures");
   };
   say(0);
-  auto drawn = model::SampleFrames(CountedRows(drawing_->network(), say), *loaded.decoder,
-                                   drawing_->spec, requests, loaded.latent_shape,
-                                   model::SamplesAtOnce(loaded.latent_shape));
+  auto drawn =
+      model::SampleFrames(CountedRows(drawing_->network(), say), *loaded.decoder, drawing_->spec,
+                          requests, loaded.latent_shape, model::SamplesAtOnce(loaded.latent_shape));
   drawing_->drawn += requests.size();
   return drawn;
 }

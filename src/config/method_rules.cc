@@ -193,12 +193,11 @@ void SampleFromRules(const v1::MethodConfig& m, Findings& f) {
   constexpr char kKey[] = "method.sample_from";
   f.ErrorIf(m.sample_from() == v1::SAMPLE_FROM_OLD && method.old_copy == rl::OldCopy::kNever, kKey,
             absl::StrCat("must be auto or current: ", method.name, " keeps no running old policy"));
-  f.ErrorIf(m.sample_from() == v1::SAMPLE_FROM_CURRENT &&
-                method.old_copy == rl::OldCopy::kSamples,
-            kKey,
-            absl::StrCat("must be auto or old: ", method.name,
-                         " takes samples for draws of its old policy; to let that be the policy "
-                         "before the step, set method.old_policy.shape to constant and decay to 0"));
+  f.ErrorIf(
+      m.sample_from() == v1::SAMPLE_FROM_CURRENT && method.old_copy == rl::OldCopy::kSamples, kKey,
+      absl::StrCat("must be auto or old: ", method.name,
+                   " takes samples for draws of its old policy; to let that be the policy "
+                   "before the step, set method.old_policy.shape to constant and decay to 0"));
 }
 
 // The pull towards the old policy.

@@ -88,11 +88,10 @@ TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
 // The first step's pictures have the bits of a run in bfloat16; its update is of float32.
 TEST_F(PipelineModelTest, WorkersSampleInADtypeOfTheirOwn) {
   const auto first = [&](const char* trained, const char* sampled) {
-    TrainingRun run(
-        {ModelPath(), "run.steps=1", "eval.every=0", "model.trained=lora", "model.lora.rank=4",
-         absl::StrCat("model.compute_dtype=", trained),
-         absl::StrCat("model.rollout_dtype=", sampled)},
-        {}, "digits-v-grpo");
+    TrainingRun run({ModelPath(), "run.steps=1", "eval.every=0", "model.trained=lora",
+                     "model.lora.rank=4", absl::StrCat("model.compute_dtype=", trained),
+                     absl::StrCat("model.rollout_dtype=", sampled)},
+                    {}, "digits-v-grpo");
     EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
     return run.metrics().front();
   };

@@ -162,7 +162,6 @@ class Policy {
 
   const VelocityModel& old() const;  // Requires has_old().
   bool has_old() const { return old_.model != nullptr; }
-  bool samples_with_old() const { return samples_with_old_; }
   // The sampler of trajectories: `current`, or `old` where that samples.
   const VelocityModel& sampler() const { return samples_with_old_ ? old() : current(); }
 

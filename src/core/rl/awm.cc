@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "core/model/policy.h"
 
 namespace oxbow::rl {
 namespace {
@@ -47,7 +46,7 @@ RowTerms Awm::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
     return AwmLogProb(awm_, batch.clean, batch.noise, batch.sigma, velocity);
   };
   const double scale = 1 / options_.advantage.clip;
-  const bool samples_with_old = policy_.samples_with_old();
+  const bool samples_with_old = SamplesWithOld();
   at::Tensor old;
   if (options_.old_kl_weight > 0 || (awm_.ratio && samples_with_old)) old = OldCopyVelocity(batch);
   RowTerms terms;

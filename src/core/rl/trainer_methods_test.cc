@@ -346,8 +346,8 @@ TEST(TrainerOldPolicyTest, ItFollowsByTheScheduleAfterEveryLearnerStep) {
   EXPECT_LT((bench.policy.old_parameters().flat() - want).abs().max().item<double>(), 1e-7);
 }
 
-// AWM's ratio is to the policy that drew the samples. In the first step that is the policy before the
-// step, whichever of the two samples.
+// AWM's ratio is to the policy that drew the samples. In the first step that is the policy before
+// the step, whichever of the two samples.
 TEST(TrainerOldPolicyTest, AwmThatSamplesWithItComparesWithIt) {
   TrainerOptions options = Options({"Awm", Awm});
   options.copies.old = {.shape = DecayShape::kConstant, .decay = .9};
