@@ -531,8 +531,9 @@ TEST(RunPlanTest, WorkersOfAnotherDtypeTakeItsMemory) {
     const auto rough = WorkerMemory(run("bf16", "as_trained"), facts);
     for (const char* what : {"frozen weights", "sampling, about"}) {
       EXPECT_EQ(BytesOf(what, WorkerMemory(mixed, facts)), BytesOf(what, rough)) << what;
-      EXPECT_LT(BytesOf(what, rough), BytesOf(what, WorkerMemory(exact, facts))) << what;
+      EXPECT_LE(BytesOf(what, rough), BytesOf(what, WorkerMemory(exact, facts))) << what;
     }
+    EXPECT_LT(PeakOf(rough), PeakOf(WorkerMemory(exact, facts)));
     EXPECT_GE(BytesOf("snapshots", WorkerMemory(mixed, facts)), 4 * facts.transformer_parameters);
     EXPECT_EQ(DevicePeakOf(LearnerMemory(mixed, facts)), DevicePeakOf(LearnerMemory(exact, facts)));
   }
