@@ -30,8 +30,8 @@ struct DrawingOptions {
   uint32_t steps = 0;
   std::string solver;                   // euler, dpmpp_2m or dpmpp_heun.
   std::optional<double> guidance = {};  // sampling.guidance.
-  // Of a run: the denoising steps that its weights take, before the base model takes the rest;
-  // unset: all. This is MixGRPO's hybrid inference (arXiv:2507.21802).
+  // The denoising steps that a run's weights take, before the base model takes the rest; unset:
+  // all. MixGRPO's hybrid inference (arXiv:2507.21802).
   std::optional<uint32_t> base_after = {};
   double embedded_guidance = 0;  // See run/model_facts.h.
   uint64_t seed = 0;

@@ -22,7 +22,7 @@ from .bench import EXIT_DATA, EXIT_FAILURE, EXIT_UNAVAILABLE, EXIT_USAGE, Refuse
 from .bench.command import exit_code_of, write_whole
 from .command_line import end_with
 
-SHOWN_LINES = 12  # Of a script that fails.
+SHOWN_LINES = 12  # The last ones of a script that fails.
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ class PromptProgress {
   // Prompts by their first level (row) and their latest (column). They sum to the prompts seen.
   Migration Counts() const;
 
-  // Of the prompts that were seen again and had no success at first (level 0), the share that has
-  // some by now. Nothing where there are none.
+  // The share with a success by now, of the prompts that had none at first (level 0) and were seen
+  // again. Nothing where there are none.
   std::optional<double> SolvedShare() const;
 
   const Prompts& prompts() const { return prompts_; }
