@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "config/memory_parts.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
@@ -70,6 +71,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
       config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE ||
       config.model().trained() != v1::TRAINED_PART_FULL || config.sampling().guidance() != 1 ||
       config.model().compute_dtype() != v1::STORAGE_D_TYPE_F32 ||
+      config::RolloutType(config.model()) != v1::STORAGE_D_TYPE_F32 ||
       config.model().device() != "cpu") {
     return absl::InvalidArgumentError(
         "one process does full fine-tunes on-policy in f32 on a CPU, without replay, chosen "

@@ -43,6 +43,6 @@ using AddCommand = void(CLI::App& app, int& exit_code);
 AddCommand AddTrain, AddResume, AddValidate, AddFetch, AddConfig, AddRecipes, AddCompletion,
     AddImportConfig, AddDoctor, AddCertificates, AddReplay, AddReport, AddRuns, AddCompare,
     AddWatch, AddRollback, AddEncode, AddSample, AddEval, AddScore, AddExport, AddConvertWeights,
-    AddSimulate, AddBench, AddReproduce;
+    AddSimulate, AddBench, AddReproduce, AddCompbench;
 
 }  // namespace oxbow::cli

@@ -19,11 +19,11 @@ namespace {
 
 // In the order of the help page.
 constexpr AddCommand* kCommands[] = {
-    AddTrain,  AddResume,       AddValidate,  AddFetch,   AddStatus,         AddRuns,
-    AddDoctor, AddReplay,       AddReport,    AddCompare, AddWatch,          AddRollback,
-    AddHealth, AddCertificates, AddConfig,    AddRecipes, AddImportConfig,   AddEncode,
-    AddSample, AddEval,         AddScore,     AddExport,  AddConvertWeights, AddSimulate,
-    AddBench,  AddReproduce,    AddCompletion};
+    AddTrain,  AddResume,       AddValidate,  AddFetch,     AddStatus,         AddRuns,
+    AddDoctor, AddReplay,       AddReport,    AddCompare,   AddWatch,          AddRollback,
+    AddHealth, AddCertificates, AddConfig,    AddRecipes,   AddImportConfig,   AddEncode,
+    AddSample, AddEval,         AddScore,     AddExport,    AddConvertWeights, AddSimulate,
+    AddBench,  AddReproduce,    AddCompbench, AddCompletion};
 
 std::vector<std::string> NamesOf(const CLI::App& app) {
   std::vector<std::string> names;

@@ -116,6 +116,22 @@ void AddReproduce(CLI::App& app, int& exit_code) {
   command.Flag("--check", "train nothing, say what the plan takes and what is missing");
 }
 
+void AddCompbench(CLI::App& app, int& exit_code) {
+  PythonCommand command(
+      app, "compbench",
+      "Score pictures of T2I-CompBench by its own evaluators, and gather the scores",
+      "The pictures are those of `oxbow eval RUN --set t2i-compbench --export-images PICTURES`.\n"
+      "Each category's scripts of the clone run in the Python that is named. A category that is\n"
+      "scored is not scored again, unless its pictures are newer.\n"
+      "Example: oxbow compbench pictures --repository T2I-CompBench --python compbench/bin/python",
+      BenchPart("oxbow.compbench"), exit_code);
+  command.Place("PICTURES", "directory of CATEGORY/samples");
+  command.Option("--repository", "clone of Karine-Huang/T2I-CompBench, with its weights")
+      ->required();
+  command.Option("--python", "interpreter with what its scripts import (default: oxbow's)");
+  command.Option("--out", "file of the scores (default: PICTURES/compbench.json)");
+}
+
 void AddConvertWeights(CLI::App& app, int& exit_code) {
   PythonCommand command(
       app, "convert-weights", "Turn a .pt or .pth file of torch.save into safetensors",

@@ -29,7 +29,7 @@ PANEL = re.compile(r'\{"([^"]*)", "[^"]*", k(\w+),\s*\{((?:\{[^}]*\},?\s*)+)\},\
 CURVE = re.compile(r'\{(?:"([^"]*)", |\.each = )&(k\w+)\}')
 CPP_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|\'(?:[^\'\\\n]|\\.)*\'|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 # A key of metrics.jsonl, and not a part of a path or of a word.
-KEY = re.compile(r"(?<![\w/.\-{])(?:train|eval|buffer|rollout|time|throughput|adaptation)/[a-zA-Z]\w*(?![\w/.{\-])")
+KEY = re.compile(r"(?<![\w/.\-{])(?:train|eval|buffer|rollout|time|throughput|adaptation|prompts)/[a-zA-Z]\w*(?![\w/.{\-])")
 EXPORTED = re.compile(r"\b(?:oxbow_(?:build|disk|learner|rollout|weights|replay|reward|rpc)_\w+|oxbow_step|process_(?:cpu|resident|start)_\w+)\b")
 HISTOGRAM_PART = re.compile(r"_(?:bucket|sum|count)$")
 # Names of targets, binaries and buckets of storage that begin like a metric.

@@ -59,12 +59,38 @@ std::string ListOf(const std::set<std::string>& words) {
 
 }  // namespace
 
+// The trained network above a noise level, the base model from there on.
+class TrainedThenBase final : public model::VelocityModel {
+ public:
+  // The first `steps` of the falling levels are the trained network's; both outlive it.
+  TrainedThenBase(const model::Policy& policy, const std::vector<double>& sigmas, size_t steps)
+      : policy_(policy),
+        // Between two levels: they come as float32.
+        above_(steps == 0 ? sigmas[0] + 1 : (sigmas[steps - 1] + sigmas[steps]) / 2) {}
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const model::Conditioning& conditioning) const override {
+    const bool trained = sigma[0].item<double>() > above_;
+    return (trained ? policy_.current() : policy_.reference()).Velocity(x, sigma, conditioning);
+  }
+
+  const model::Policy& policy_;
+  const double above_;
+};
+
 // A model and how its velocities are asked for.
 struct PictureDrawer::Drawing {
   run::LoadedModel model;
   v1::RunConfig config;
   std::unique_ptr<model::Policy> policy;
+  std::unique_ptr<TrainedThenBase> hybrid;  // Null: the policy takes all steps.
   flow::SamplingSpec spec = {};
+
+  const model::VelocityModel& network() const {
+    return hybrid != nullptr ? static_cast<const model::VelocityModel&>(*hybrid)
+                             : policy->current();
+  }
   WorkProgress* progress = nullptr;  // Null: nobody is told.
   uint64_t total = 0;
   uint64_t drawn = 0;  // By earlier calls.
@@ -112,7 +138,8 @@ v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt
 
 // The network that draws; what a run trained is loaded later.
 absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(v1::RunConfig config,
-                                                         run::LoadedModel& model) {
+                                                         run::LoadedModel& model,
+                                                         bool with_reference) {
   run::FillLoraTargets(*model.architecture, *config.mutable_model());
   const v1::LoraConfig& lora = config.model().lora();
   const bool adapter = config.model().trained() == v1::TRAINED_PART_LORA;
@@ -123,7 +150,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(v1::RunConfig config,
       .lora = {.rank = lora.rank(),
                .alpha = lora.alpha(),
                .targets = {lora.targets().begin(), lora.targets().end()}},
-      .with_reference = false,
+      .with_reference = with_reference,
       .with_ema = false,
       .trainable = false,
       .guidance = model.guidance,
@@ -185,10 +212,21 @@ absl::StatusOr<std::unique_ptr<PictureDrawer>> PictureDrawer::Open(const ModelSo
   OXBOW_ASSIGN_OR_RETURN(drawing->model,
                          run::LoadModel(config.model(), config.prompts(), sampling));
   run::ResolveSampling(drawing->model.schedule, sampling);
-  OXBOW_ASSIGN_OR_RETURN(drawing->policy, PolicyFor(config, drawing->model));
+  // A model directory is a base model throughout: one that a run is compared with.
+  const bool hybrid = options.base_after.has_value() && !source.run.empty();
+  OXBOW_ASSIGN_OR_RETURN(drawing->policy, PolicyFor(config, drawing->model, hybrid));
   if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing->policy->Load(trained));
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(config));
   drawing->spec = model::OdeSpec(spec.sigmas, spec.solver);
+  if (hybrid) {
+    const auto steps = static_cast<uint32_t>(drawing->spec.steps());
+    if (*options.base_after > steps) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--base-after takes 0 to ", steps, ", the number of steps: ", *options.base_after));
+    }
+    drawing->hybrid = std::make_unique<TrainedThenBase>(*drawing->policy, drawing->spec.sigmas,
+                                                        *options.base_after);
+  }
   return std::unique_ptr<PictureDrawer>(new PictureDrawer(std::move(drawing)));
 }
 
@@ -209,9 +247,9 @@ absl::StatusOr<std::vector<std::vector<Image8>>> PictureDrawer::Draw(
         "pictures");
   };
   say(0);
-  auto drawn = model::SampleFrames(CountedRows(drawing_->policy->current(), say), *loaded.decoder,
-                                   drawing_->spec, requests, loaded.latent_shape,
-                                   model::SamplesAtOnce(loaded.latent_shape));
+  auto drawn =
+      model::SampleFrames(CountedRows(drawing_->network(), say), *loaded.decoder, drawing_->spec,
+                          requests, loaded.latent_shape, model::SamplesAtOnce(loaded.latent_shape));
   drawing_->drawn += requests.size();
   return drawn;
 }
@@ -268,6 +306,12 @@ void AddDrawingFlags(CLI::App& command, DrawingOptions& drawing) {
       .add_option("--steps", drawing.steps,
                   "ODE steps; default: as the run evaluates, of a model 10")
       ->check(CLI::Range(1, 1000));
+  command
+      .add_option("--base-after", drawing.base_after,
+                  "of a run: its weights take so many steps, the base model the rest (MixGRPO's "
+                  "hybrid sampling)")
+      ->check(CLI::Range(0, 1000))
+      ->needs(command.get_option("--run"));
   command
       .add_option("--solver", drawing.solver,
                   "of the ODE; default: as the run evaluates, of a model euler")

@@ -30,7 +30,10 @@ struct DrawingOptions {
   uint32_t steps = 0;
   std::string solver;                   // euler, dpmpp_2m or dpmpp_heun.
   std::optional<double> guidance = {};  // sampling.guidance.
-  double embedded_guidance = 0;         // See run/model_facts.h.
+  // The denoising steps that a run's weights take, before the base model takes the rest; unset:
+  // all. MixGRPO's hybrid inference (arXiv:2507.21802).
+  std::optional<uint32_t> base_after = {};
+  double embedded_guidance = 0;  // See run/model_facts.h.
   uint64_t seed = 0;
   std::string negative_prompt;
   std::string prompts_cache;  // Directory of encoded prompts; empty: the run's, of a model none.
@@ -47,7 +50,7 @@ struct DrawnPicture {
 class PictureDrawer {
  public:
   // `prompt` is one of those to draw: an embedded task's says the size. kNotFound or kDataLoss
-  // names a missing or broken file.
+  // names a missing or broken file. kInvalidArgument: base_after is above the number of steps.
   static absl::StatusOr<std::unique_ptr<PictureDrawer>> Open(const ModelSource& source,
                                                              const std::string& prompt,
                                                              const DrawingOptions& options);

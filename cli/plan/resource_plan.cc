@@ -387,15 +387,17 @@ std::vector<MemoryItem> MemberMemory(const v1::RunConfig& config, const run::Mod
   return MemoryOfRank(config, facts, /*leads=*/false);
 }
 
-std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts,
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& whole, const run::ModelFacts& facts,
                                      bool borrows) {
+  const v1::RunConfig config = config::AsWorkersCompute(whole);
   const bool offloads = OffloadsWeights(config);
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
-  // Frozen weights on the CPU are passed on from where they are.
-  const uint64_t passed_on =
-      OnGpu(config) ? (offloads && IsLora(config) ? 0 : frozen) + decoder : 0;
+  // Frozen weights on the CPU are passed on from where they are, unless they came in another type.
+  const uint64_t came = FrozenBytes(whole, facts);
+  const bool in_place = came == frozen && (!OnGpu(config) || (offloads && IsLora(config)));
+  const uint64_t passed_on = (in_place ? 0 : came) + (OnGpu(config) ? decoder : 0);
   const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts() && !offloads;
   const uint64_t sampling = SamplingBytes(config, facts) + PlainWeightBytes(config, facts);
   const uint64_t decoding = DecodingBytes(config, facts);

@@ -515,6 +515,30 @@ TEST(RunPlanTest, OfAFrozenBaseInSixteenBitsSomeStaysFloat32) {
             2 * facts.transformer_parameters + 2 * positions);
 }
 
+// Its workers take what those of a run in that dtype take, and pass on what they were sent.
+TEST(RunPlanTest, WorkersOfAnotherDtypeTakeItsMemory) {
+  run::ModelFacts facts = Facts(kMillion);
+  facts.architecture = Sd35();
+  facts.transformer_parameters = 3000 * kMillion;
+  facts.latent_shape = {16, 64, 64};
+  for (const char* device : {"model.device=cuda", "model.device=cpu"}) {
+    const auto run = [&](const char* trained, const char* sampled) {
+      return Config({"method.name=v_grpo", "model.trained=lora", device,
+                     absl::StrCat("model.compute_dtype=", trained),
+                     absl::StrCat("model.rollout_dtype=", sampled)});
+    };
+    const v1::RunConfig exact = run("f32", "as_trained"), mixed = run("f32", "bf16");
+    const auto rough = WorkerMemory(run("bf16", "as_trained"), facts);
+    for (const char* what : {"frozen weights", "sampling, about"}) {
+      EXPECT_EQ(BytesOf(what, WorkerMemory(mixed, facts)), BytesOf(what, rough)) << what;
+      EXPECT_LE(BytesOf(what, rough), BytesOf(what, WorkerMemory(exact, facts))) << what;
+    }
+    EXPECT_LT(PeakOf(rough), PeakOf(WorkerMemory(exact, facts)));
+    EXPECT_GE(BytesOf("snapshots", WorkerMemory(mixed, facts)), 4 * facts.transformer_parameters);
+    EXPECT_EQ(DevicePeakOf(LearnerMemory(mixed, facts)), DevicePeakOf(LearnerMemory(exact, facts)));
+  }
+}
+
 TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
   run::ModelFacts facts = Facts(kMillion);
   facts.prompt_tokens = 205;

@@ -170,6 +170,12 @@ class FlowFactoryTest(unittest.TestCase):
                          [5, 1e-4 / 5, 1 / 5, 1e-8 / 5, 1 / 5])
         self.assertEqual(float(values(changed("seed: 42", "seed: 1", awm))["method.old_kl_weight"]), 1)
 
+    def test_awm_may_sample_from_its_old_policy(self):
+        awm = GOLDENS / "sd3_5_awm.yaml"
+        self.assertNotIn("method.sample_from", values(changed("seed: 42", "seed: 1", awm)))
+        ours = values(changed("off_policy: false", "off_policy: true", awm))
+        self.assertEqual(ours["method.sample_from"], "old")
+
     def test_times_are_those_of_theirs(self):
         nft = GOLDENS / "sd3_5_nft.yaml"
         for theirs, ours in (("discrete_with_init", "discrete_with_init"), ("discrete_wo_init", "discrete_without_init")):

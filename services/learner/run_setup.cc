@@ -155,7 +155,8 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
 }
 
 double ProbeToleranceOf(const RunSetup& setup) {
-  if (setup.compute != at::kFloat) return 0.25;
+  const v1::StorageDType workers = config::RolloutType(setup.config.model());
+  if (setup.compute != at::kFloat || workers != v1::STORAGE_D_TYPE_F32) return 0.25;
   const bool merged = setup.config.model().lora().merge_for_rollouts();
   return merged || !setup.device.is_cpu() ? 5e-3 : 1e-4;
 }

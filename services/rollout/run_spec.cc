@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
+#include "config/memory_parts.h"
 #include "core/model/image_sampler.h"
 #include "nlohmann/json.hpp"
 #include "rpc/convert_torch.h"
@@ -82,8 +83,9 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
 
   spec.autoencoder_config_json = response.autoencoder_config_json();
   spec.autoencoder_graph_json = response.autoencoder_graph_json();
-  OXBOW_ASSIGN_OR_RETURN(spec.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
-                                                                 "model.compute_dtype"));
+  OXBOW_ASSIGN_OR_RETURN(
+      spec.compute,
+      run::ScalarTypeFromConfig(config::RolloutType(config.model()), "model.compute_dtype"));
   spec.base_weights = run::BaseWeightsOf(config.model());
   if (config.model().trained() == v1::TRAINED_PART_LORA) spec.trained = model::Trained::kLora;
   spec.merged = spec.trained == model::Trained::kLora && config.model().lora().merge_for_rollouts();

@@ -126,6 +126,23 @@ weights::VerifiedSnapshot AdapterOf(at::ScalarType compute, RunSpec& spec, uint6
   return verified;
 }
 
+// A worker of a run that trains in float32 and samples in bfloat16.
+TEST(SamplerModelTest, AWorkerOfAnotherDtypeDrawsTheBitsOfARunInThatDtype) {
+  RunSpec spec = TinySpec();
+  weights::ProbeComparison comparison;
+  const weights::VerifiedSnapshot rough = AdapterOf(at::kBFloat16, spec);
+  SamplerModel same(spec);
+  ASSERT_TRUE(same.Apply(rough, comparison).ok());
+  weights::VerifiedSnapshot exact = AdapterOf(at::kFloat, spec);
+  const std::string exact_digest = exact.manifest.probe().digest();
+  exact.manifest.mutable_probe()->set_tolerance(.25);
+  spec.compute = at::kBFloat16;
+  SamplerModel mixed(spec);
+  ASSERT_TRUE(mixed.Apply(exact, comparison).ok());
+  EXPECT_EQ(DigestOf(mixed), DigestOf(same));
+  EXPECT_NE(DigestOf(mixed), exact_digest);
+}
+
 // Whatever the run says of merging and recording, which weights in host memory exclude.
 // Promise: Where weights are changes no bit.
 TEST(SamplerModelTest, WeightsInHostMemoryDrawTheSameBits) {

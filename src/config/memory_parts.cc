@@ -104,10 +104,26 @@ MemoryParts MemoryOf(const v1::ModelConfig& model) {
   return ParseMemory(model).value_or(MemoryParts());
 }
 
+v1::StorageDType RolloutType(const v1::ModelConfig& model) {
+  switch (model.rollout_dtype()) {
+    case v1::ROLLOUT_D_TYPE_F32:
+      return v1::STORAGE_D_TYPE_F32;
+    case v1::ROLLOUT_D_TYPE_BF16:
+      return v1::STORAGE_D_TYPE_BF16;
+    default:
+      return model.compute_dtype();
+  }
+}
+
+v1::RunConfig AsWorkersCompute(v1::RunConfig config) {
+  config.mutable_model()->set_compute_dtype(RolloutType(config.model()));
+  return config;
+}
+
 bool LendsBase(const v1::ModelConfig& model) {
   const MemoryParts memory = MemoryOf(model);
   return IsLora(model) && model.device().starts_with("cuda") && !memory.int8 &&
-         !memory.offload_weights;
+         !memory.offload_weights && RolloutType(model) == model.compute_dtype();
 }
 
 std::string MemoryName(const MemoryParts& parts) {

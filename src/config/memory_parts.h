@@ -42,6 +42,12 @@ absl::StatusOr<MemoryParts> ParseMemory(const v1::ModelConfig& model);
 // none.
 MemoryParts MemoryOf(const v1::ModelConfig& model);
 
+// The dtype of the products of workers: model.rollout_dtype, or else that of training.
+v1::StorageDType RolloutType(const v1::ModelConfig& model);
+
+// The config by which workers compute: with RolloutType in the place of model.compute_dtype.
+v1::RunConfig AsWorkersCompute(v1::RunConfig config);
+
 // Whether learner ranks lend the frozen weights to workers on their GPU (core/model/lent_base.h).
 bool LendsBase(const v1::ModelConfig& model);
 // The folder of a run's directory in which they say so.

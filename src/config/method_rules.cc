@@ -188,6 +188,18 @@ void AnchorRules(const RunConfig& c, Findings& f) {
                          a.weight()));
 }
 
+void SampleFromRules(const v1::MethodConfig& m, Findings& f) {
+  const rl::MethodFacts& method = ChosenMethod(m);
+  constexpr char kKey[] = "method.sample_from";
+  f.ErrorIf(m.sample_from() == v1::SAMPLE_FROM_OLD && method.old_copy == rl::OldCopy::kNever, kKey,
+            absl::StrCat("must be auto or current: ", method.name, " keeps no running old policy"));
+  f.ErrorIf(
+      m.sample_from() == v1::SAMPLE_FROM_CURRENT && method.old_copy == rl::OldCopy::kSamples, kKey,
+      absl::StrCat("must be auto or old: ", method.name,
+                   " takes samples for draws of its old policy; to let that be the policy "
+                   "before the step, set method.old_policy.shape to constant and decay to 0"));
+}
+
 // The pull towards the old policy.
 void OldPullRules(const v1::MethodConfig& m, Findings& f) {
   const rl::MethodFacts& method = ChosenMethod(m);
@@ -227,7 +239,9 @@ void ForwardProcessRules(const RunConfig& c, Findings& f) {
   const v1::MethodConfig& m = c.method();
   const rl::MethodFacts& method = ChosenMethod(m);
   if (!method.needs_density()) {
-    f.WarnIf(method.old_copy == rl::OldCopy::kSamples && KeepsSuccesses(c), "replay.fraction",
+    const bool old_samples =
+        method.old_copy == rl::OldCopy::kSamples || m.sample_from() == v1::SAMPLE_FROM_OLD;
+    f.WarnIf(old_samples && KeepsSuccesses(c), "replay.fraction",
              absl::StrCat(method.name,
                           " takes images for draws of its old policy; replayed ones are of older "
                           "policies"));
@@ -241,6 +255,7 @@ void ForwardProcessRules(const RunConfig& c, Findings& f) {
     f.WarnIf(m.correction() != v1::CORRECTION_SEQUENCE, "method.correction",
              absl::StrCat("has no effect: ", method.name, " has no density to correct"));
   }
+  SampleFromRules(m, f);
   OldPullRules(m, f);
   if (!method.needs_density()) {
     TimesRules(c, f);

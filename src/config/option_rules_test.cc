@@ -15,6 +15,16 @@ TEST_P(OptionRuleTest, IsTheOnlyProblemReported) { ExpectOnlyProblem(GetParam())
 INSTANTIATE_TEST_SUITE_P(
     OptionRules, OptionRuleTest,
     ::testing::Values(
+        RuleCase{"SamplesOfNoOldPolicy",
+                 {"method.sample_from=old"},
+                 kError,
+                 "method.sample_from",
+                 "grpo keeps no running old policy"},
+        RuleCase{"NftSamplesOfTheOldPolicy",
+                 {"method.name=nft", "replay.fraction=0", "method.sample_from=current"},
+                 kError,
+                 "method.sample_from",
+                 "must be auto or old: nft"},
         RuleCase{"CompressionOfNothing",
                  {"sampling.compression.share=0"},
                  kError,

@@ -130,6 +130,15 @@ void MemoryRules(const RunConfig& c, Findings& f) {
             text);
 }
 
+void RolloutTypeRules(const RunConfig& c, Findings& f) {
+  const rl::MethodFacts& method = ChosenMethod(c.method());
+  f.ErrorIf(RolloutType(c.model()) != c.model().compute_dtype() && method.needs_density(),
+            "model.rollout_dtype",
+            absl::StrCat("must be as_trained for ", method.name,
+                         ", whose ratio is exact only where workers and learner compute alike; ",
+                         FinalLatentMethods(" and "), " read no density of the sampled steps"));
+}
+
 void ModelRules(const RunConfig& c, Findings& f) {
   const v1::ModelConfig& m = c.model();
   f.Require(!m.path().empty(), "model.path", "must name a diffusers directory", "\"\"");
@@ -140,6 +149,7 @@ void ModelRules(const RunConfig& c, Findings& f) {
             "must be f32 or bf16: gradients in f16 vanish without loss scaling");
   f.Require(m.encoder_dtype() != v1::STORAGE_D_TYPE_F16, "model.encoder_dtype",
             "must be f32 or bf16, in which T5 does not overflow", "f16");
+  RolloutTypeRules(c, f);
   MemoryRules(c, f);
   f.ErrorIf(c.learner().ranks() > 1 && absl::StartsWith(m.device(), "cuda:"), "model.device",
             absl::StrCat("must be cuda with several learner ranks, each on the GPU of its number, "
@@ -155,10 +165,10 @@ void ModelRules(const RunConfig& c, Findings& f) {
   }
   f.Require(!MemoryOf(m).int8 || !m.lora().merge_for_rollouts(), "model.lora.merge_for_rollouts",
             "must be false with int8 in model.memory, to which nothing can be added", "true");
-  f.ErrorIf(m.lora().merge_for_rollouts() && m.compute_dtype() == v1::STORAGE_D_TYPE_BF16,
+  f.ErrorIf(m.lora().merge_for_rollouts() && RolloutType(m) == v1::STORAGE_D_TYPE_BF16,
             "model.lora.merge_for_rollouts",
             "loses most of a young adapter in bf16 weights, whose steps are larger than it; set it "
-            "to false, or model.compute_dtype to f32");
+            "to false, or workers' dtype to f32");
   f.AtLeast(1, "model.lora.rank", m.lora().rank());
   f.AboveZero("model.lora.alpha", m.lora().alpha());
 }

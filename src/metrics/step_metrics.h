@@ -418,6 +418,26 @@ inline constexpr StepMetric kAdaptationReuseMax{
     "adaptation/reuse_max", "reward", "highest mean with which a group could be used again",
     "as above"};
 
+// Training prompts (core/rl/prompt_progress.h).
+inline constexpr StepMetric kPromptsSeen{
+    "prompts/seen", "prompts", "training prompts of which a group was seen so far",
+    "line 0; as all of `prompts/`"};
+inline constexpr StepMetric kPromptsSolvedShare{
+    "prompts/solved_share", "share",
+    "of the prompts whose first group had no success and that were seen again, those whose latest "
+    "group has one",
+    "there are none"};
+inline constexpr StepMetricFamily kPromptsLevelN{
+    "prompts/level_", "N", "", "prompts",
+    "prompts whose latest group is at level N: its mean share of the full reward is 0 (N 0), up to "
+    "1/4, 1/2, 3/4, below 1 (N 1 to 4), or 1 (N 5)",
+    "as `prompts/seen`"};
+inline constexpr StepMetricFamily kPromptsMovedAB{
+    "prompts/moved_", "A_B", "", "prompts",
+    "prompts whose first group was at level A and whose latest is at B; all add up to "
+    "`prompts/seen`",
+    "there are none"};
+
 // Evaluation on held-out prompts.
 inline constexpr StepMetric kEvalRewardMean{
     "eval/reward_mean", "reward",

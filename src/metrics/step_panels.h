@@ -65,6 +65,12 @@ inline constexpr StepPanel kLearningPanels[] = {
       {"fresh groups, running mean", &kBufferNeed}},
      "A group whose pictures all score alike teaches nothing. Near 1 there is nothing left to "
      "learn from, or nothing to begin with."},
+    {"Prompts by success", "prompts of training", kFromZero, {{.each = &kPromptsLevelN}},
+     "By the mean share of the full reward in their latest group: 0 none, 1 to 4 up to 1/4, 1/2, "
+     "3/4 and below 1, 5 all. Groups at 0 and 5 teach nothing."},
+    {"Prompts solved since", "share", kShare, {{"share", &kPromptsSolvedShare}},
+     "Of the prompts without a success in their first group that came again, those whose latest "
+     "group has one.", kRare},
     {"Advantage", "mean of absolute values", kFromZero, {{"advantage", &kTrainAdvAbsMean}},
      "Around 0.8 when rewards spread within groups; it falls with the groups that have no signal."},
     {"Speckle", "0 to 1, lower is cleaner", kFromZero, {{"speckle", &kEvalSpeckleMean}},

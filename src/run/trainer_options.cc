@@ -253,6 +253,7 @@ model::OldPolicy OldPolicyOf(const v1::MethodConfig& method) {
     case rl::OldCopy::kNever:
       return model::OldPolicy::kNone;
     case rl::OldCopy::kForItsPull:
+      if (method.sample_from() == v1::SAMPLE_FROM_OLD) return model::OldPolicy::kSamples;
       return method.old_kl_weight() > 0 ? model::OldPolicy::kKept : model::OldPolicy::kNone;
     case rl::OldCopy::kSamples:
       return model::OldPolicy::kSamples;

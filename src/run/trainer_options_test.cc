@@ -271,6 +271,8 @@ TEST(TrainerOptionsTest, TheOldPolicyIsTheMethods) {
   EXPECT_EQ(old(v1::METHOD_NAME_AWM, 0), model::OldPolicy::kNone);
   EXPECT_EQ(old(v1::METHOD_NAME_AWM, 0.1), model::OldPolicy::kKept);
   EXPECT_EQ(old(v1::METHOD_NAME_V_GRPO, 0.1), model::OldPolicy::kNone);
+  method.set_sample_from(v1::SAMPLE_FROM_OLD);
+  EXPECT_EQ(old(v1::METHOD_NAME_AWM, 0), model::OldPolicy::kSamples);
 }
 
 // A LoRA's reference is the base model: only one that moves needs an adapter.

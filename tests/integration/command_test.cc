@@ -44,11 +44,23 @@ class CommandTest : public ::testing::Test {
     EXPECT_TRUE(nlohmann::json::accept(outcome.output)) << outcome.output;
     return outcome.output;
   }
-  std::string Draw(const std::string& source, const std::filesystem::path& path, int seed) {
+  std::string Draw(const std::string& source, const std::filesystem::path& path, int seed,
+                   const std::vector<std::string>& more = {}) {
     const std::filesystem::path sheet = scratch_.path() / "sheet.png";
-    const Outcome outcome =
-        RunOxbow({"sample", source, path.string(), "--prompt", "text 473", "--count", "4", "--seed",
-                  std::to_string(seed), "--out", sheet.string(), "--replace"});
+    std::vector<std::string> arguments = {"sample",
+                                          "--prompt",
+                                          "text 473",
+                                          "--count",
+                                          "4",
+                                          source,
+                                          path.string(),
+                                          "--seed",
+                                          std::to_string(seed),
+                                          "--out",
+                                          sheet.string(),
+                                          "--replace"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = RunOxbow(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.message;
     return Content(sheet);
   }
@@ -162,6 +174,35 @@ TEST_F(CommandTest, AFinishedRunIsShownWithTheWeightsItTrained) {
   std::filesystem::remove(run.directory() / "report.html");
   EXPECT_EQ(RunOxbow({"report", run.directory().string()}).exit_code, 0);
   EXPECT_EQ(Content(run.directory() / "report.html"), report) << "the report is made of the files";
+}
+
+// MixGRPO's hybrid sampling, of a full fine-tune and of an adapter.
+TEST_F(CommandTest, TheBaseModelTakesTheStepsThatARunLeavesIt) {
+  for (const char* trained : {"full", "lora"}) {
+    TrainingRun run({"run.steps=2", "eval.every=0", "optimizer.learning_rate=3e-2",
+                     std::string("model.trained=") + trained});
+    ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+    const auto draw = [&](const char* steps) {
+      return Draw("--run", run.directory(), 1, {"--base-after", steps});
+    };
+    const std::string base = Draw("--model", kBase, 1);
+    const std::string whole = Draw("--run", run.directory(), 1);
+    ASSERT_NE(base, whole) << trained;
+    EXPECT_EQ(draw("0"), base) << trained;
+    EXPECT_EQ(draw("10"), whole) << trained;
+    const std::string half = draw("5");
+    EXPECT_NE(half, base) << trained;
+    EXPECT_NE(half, whole) << trained;
+    const Outcome beyond =
+        RunOxbow({"sample", "--run", run.directory().string(), "--prompt", "text 473",
+                  "--base-after", "11", "--out", (scratch_.path() / "b.png").string()});
+    EXPECT_EQ(beyond.exit_code, 2);
+    EXPECT_THAT(beyond.message, HasSubstr("--base-after takes 0 to 10"));
+  }
+  const Outcome model =
+      RunOxbow({"sample", "--model", kBase, "--prompt", "text 473", "--base-after", "5"});
+  EXPECT_EQ(model.exit_code, 2);
+  EXPECT_THAT(model.message, HasSubstr("--run"));
 }
 
 TEST_F(CommandTest, ARunOfAnotherRewardIsMeasuredByThatRewardFromAnywhere) {

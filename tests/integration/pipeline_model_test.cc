@@ -85,6 +85,25 @@ TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
   EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
 }
 
+// The first step's pictures have the bits of a run in bfloat16; its update is of float32.
+TEST_F(PipelineModelTest, WorkersSampleInADtypeOfTheirOwn) {
+  const auto first = [&](const char* trained, const char* sampled) {
+    TrainingRun run({ModelPath(), "run.steps=1", "eval.every=0", "model.trained=lora",
+                     "model.lora.rank=4", absl::StrCat("model.compute_dtype=", trained),
+                     absl::StrCat("model.rollout_dtype=", sampled)},
+                    {}, "digits-v-grpo");
+    EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+    return run.metrics().back();
+  };
+  auto exact = first("f32", "as_trained"), rough = first("bf16", "as_trained");
+  auto mixed = first("f32", "bf16");
+  constexpr char kPictures[] = "train/group_distance_mean", kUpdate[] = "train/grad_norm";
+  ASSERT_TRUE(mixed[kPictures].is_number() && mixed[kUpdate].is_number());
+  EXPECT_EQ(mixed[kPictures], rough[kPictures]);
+  EXPECT_NE(mixed[kPictures], exact[kPictures]);
+  EXPECT_NE(mixed[kUpdate], rough[kUpdate]);
+}
+
 // Ratios are 1 to the bit only if workers have the very weights of the learner.
 // Promise: Workers sample with the learner's int8 weights.
 TEST_F(PipelineModelTest, AnAdapterTrainsOnInt8WeightsThatWorkersGetAsTheyAre) {

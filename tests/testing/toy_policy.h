@@ -79,7 +79,7 @@ class ToyArchitecture final : public model::Architecture {
 };
 
 // With `on_host` its weights are offloaded (core/model/offloaded_weights.h).
-inline model::Policy MadeToyPolicy(uint64_t seed, bool has_old, bool on_host) {
+inline model::Policy MadeToyPolicy(uint64_t seed, model::OldPolicy old, bool on_host) {
   auto policy =
       model::Policy::Create({.architecture = std::make_shared<ToyArchitecture>(),
                              .base = {{"mix", ToyNormal(seed, {kToyDims, kToyDims}, 0.1)},
@@ -87,7 +87,7 @@ inline model::Policy MadeToyPolicy(uint64_t seed, bool has_old, bool on_host) {
                                       {"level", ToyNormal(seed + 2, {kToyDims}, 0.3)}},
                              .average_on_host = on_host,
                              .weights_on_host = on_host,
-                             .old = has_old ? model::OldPolicy::kSamples : model::OldPolicy::kNone,
+                             .old = old,
                              .checkpoint_activations = on_host});
   OXBOW_CHECK(policy.ok()) << policy.status().ToString();
   return std::move(**policy);
@@ -95,8 +95,9 @@ inline model::Policy MadeToyPolicy(uint64_t seed, bool has_old, bool on_host) {
 
 class ToyPolicy final : public model::Policy {
  public:
-  explicit ToyPolicy(uint64_t seed = 1, bool has_old = false, bool on_host = false)
-      : model::Policy(MadeToyPolicy(seed, has_old, on_host)) {}
+  explicit ToyPolicy(uint64_t seed = 1, model::OldPolicy old = model::OldPolicy::kNone,
+                     bool on_host = false)
+      : model::Policy(MadeToyPolicy(seed, old, on_host)) {}
 };
 
 // Draws one group under the policy as it is. Reward: minus the mean of the image.

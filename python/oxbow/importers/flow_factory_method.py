@@ -94,7 +94,7 @@ class _Method:
             t.refuse(power, "the exponent of general_huber is 0.25")
         off = t.get("train.off_policy")
         if off.flag:
-            t.refuse(off, "awm samples with the policy itself")
+            t.put("method.sample_from", "old", off)
 
     def whole_advantages(self) -> None:
         """Their loss has the advantage A, oxbow's A / c: with everything beside it over c, the loss is theirs over c. AdamW's

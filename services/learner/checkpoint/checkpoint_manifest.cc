@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"
@@ -52,6 +54,18 @@ json SuccessToJson(const rl::SuccessRecord& known) {
   return {{"settled", settled}, {"recent", recent}};
 }
 
+// {"2": the prompts that were seen once, at level 2, "0_5": those from level 0 to level 5}: numbers
+// with spaces between them.
+json ProgressToJson(const rl::PromptProgress& progress) {
+  std::map<std::string, std::string> cells;
+  for (const auto& [prompt, levels] : progress.prompts()) {
+    std::string& cell = cells[levels.again ? absl::StrCat(levels.first, "_", levels.latest)
+                                           : absl::StrCat(levels.first)];
+    absl::StrAppend(&cell, cell.empty() ? "" : " ", prompt.value);
+  }
+  return cells;
+}
+
 json StateToJson(const RunState& state) {
   json object = {{"committed_steps", state.committed_steps},
                  {"policy_version", state.policy_version},
@@ -72,6 +86,7 @@ json StateToJson(const RunState& state) {
   if (!state.run_uid.empty()) object["run_uid"] = state.run_uid;
   if (!state.owed_evaluations.empty()) object["owed_evaluations"] = state.owed_evaluations;
   if (!state.known.empty()) object["prompt_success"] = SuccessToJson(state.known);
+  if (!state.progress.prompts().empty()) object["prompt_levels"] = ProgressToJson(state.progress);
   return object;
 }
 
@@ -148,6 +163,28 @@ absl::StatusOr<rl::SuccessRecord> SuccessFromJson(const json& object) {
   return rl::SuccessRecord(std::move(evidence), std::move(recent));
 }
 
+absl::StatusOr<rl::PromptProgress> ProgressFromJson(const json& object) {
+  std::map<std::string, std::string> cells;
+  OXBOW_RETURN_IF_ERROR(ReadNamed(object, "prompt_levels", cells));
+  rl::PromptProgress::Prompts prompts;
+  for (const auto& [name, text] : cells) {
+    const std::vector<std::string> ends = absl::StrSplit(name, '_');
+    rl::PromptLevels levels{.again = ends.size() == 2};
+    if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &levels.first) ||
+        !absl::SimpleAtoi(ends.back(), &levels.latest) ||
+        std::max(levels.first, levels.latest) >= rl::kPromptLevels) {
+      return Corrupt(absl::StrCat("prompt_levels: ", name));
+    }
+    for (const absl::string_view number : absl::StrSplit(text, ' ')) {
+      uint64_t id = 0;
+      if (!absl::SimpleAtoi(number, &id) || !prompts.emplace(PromptId(id), levels).second) {
+        return Corrupt(absl::StrCat("prompt_levels ", name, ": ", number));
+      }
+    }
+  }
+  return rl::PromptProgress(std::move(prompts));
+}
+
 // Steps in order, none after the checkpoint's.
 absl::Status ReadOwed(const json& object, RunState& state) {
   const json steps = object.value("owed_evaluations", json::array());
@@ -204,6 +241,7 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
   OXBOW_RETURN_IF_ERROR(ReadNeedBefore(object, state));
   OXBOW_ASSIGN_OR_RETURN(state.known,
                          SuccessFromJson(object.value("prompt_success", json::object())));
+  OXBOW_ASSIGN_OR_RETURN(state.progress, ProgressFromJson(object));
   return state;
 }
 

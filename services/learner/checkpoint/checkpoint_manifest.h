@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
 #include "core/replay/reuse_rules.h"
+#include "core/rl/prompt_progress.h"
 #include "core/rl/success_record.h"
 #include "services/learner/plan/prompt_order.h"
 
@@ -34,9 +35,10 @@ struct RunState {
   std::string config_sha256;      // Hash of the config values that must not change over a resume.
   std::string buffer_checkpoint;  // Name in the replay buffer; empty: none.
   double wall_seconds = 0;
-  replay::ReuseState reuse;  // Knowledge of the fresh groups so far,
-  rl::SuccessRecord known;   // and of their prompts; empty unless prompts are chosen by it.
-  double best_reward = 0;    // Best held-out reward, for the publication gate.
+  replay::ReuseState reuse;     // Knowledge of the fresh groups so far,
+  rl::SuccessRecord known;      // and of their prompts; empty unless prompts are chosen by it.
+  rl::PromptProgress progress;  // Empty in checkpoints of older versions.
+  double best_reward = 0;       // Best held-out reward, for the publication gate.
   // Content of the prompts that were read, by config key ("prompts.train"); empty in checkpoints of
   // older versions.
   std::map<std::string, std::string> prompts_sha256;

@@ -25,6 +25,10 @@ CheckpointManifest Example() {
                 .known = {{{PromptId(~uint64_t{0}), {0.1, 7.9, LearnerStep(23)}},
                            {PromptId(5), {1e-300, 1.0 / 3, LearnerStep(2)}}},
                           {{LearnerStep(24), PromptId(5), 2.5, 5.5}}},
+                .progress = rl::PromptProgress({{PromptId(~uint64_t{0}), {0, 5, true}},
+                                                {PromptId(5), {0, 0, true}},
+                                                {PromptId(6), {3, 3, false}},
+                                                {PromptId(7), {0, 5, true}}}),
                 .best_reward = 0.25,
                 .prompts_sha256 = {{"prompts.train", "ab"}, {"prompts.eval", "cd"}},
                 .model_sha256 = {{"transformer", "12"}},
@@ -52,6 +56,7 @@ TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read->state.best_reward, 0.25);
   EXPECT_EQ(read->state.reuse, Example().state.reuse);
   EXPECT_EQ(read->state.known, Example().state.known) << "bit for bit";
+  EXPECT_EQ(read->state.progress, Example().state.progress);
   EXPECT_EQ(read->state.prompts_sha256, Example().state.prompts_sha256);
   EXPECT_EQ(read->state.model_sha256, Example().state.model_sha256);
   EXPECT_EQ(read->state.reward_identities, Example().state.reward_identities);
@@ -67,6 +72,18 @@ TEST(CheckpointManifestTest, OwedEvaluationsAreOfStepsThatItHasInOrder) {
         nlohmann::json({-1}), nlohmann::json({"4"})}) {
     nlohmann::json object = WithoutHash();
     object["state"]["owed_evaluations"] = wrong;
+    EXPECT_EQ(ParseManifest(object.dump()).status().code(), absl::StatusCode::kDataLoss) << wrong;
+  }
+}
+
+TEST(CheckpointManifestTest, LevelsOfPromptsAreLevelsAndEachPromptHasOne) {
+  for (const nlohmann::json& wrong :
+       {nlohmann::json(3), nlohmann::json({{"6", "1"}}), nlohmann::json({{"0_6", "1"}}),
+        nlohmann::json({{"-1", "1"}}), nlohmann::json({{"0_1_2", "1"}}),
+        nlohmann::json({{"0", ""}}), nlohmann::json({{"0", "1"}, {"1", "1"}}),
+        nlohmann::json({{"0", 1}})}) {
+    nlohmann::json object = WithoutHash();
+    object["state"]["prompt_levels"] = wrong;
     EXPECT_EQ(ParseManifest(object.dump()).status().code(), absl::StatusCode::kDataLoss) << wrong;
   }
 }

@@ -87,6 +87,8 @@ StepRules RulesOf(const RunSetup& setup, const RunState& from, PromptOrder& prom
                             .staleness_max = config.off_policy().staleness_max(),
                             .full_reward = run::WholeOf(config.reward())},
       prompts, from.known));
+  rules.push_back(
+      std::make_unique<PromptProgressRule>(run::WholeOf(config.reward()), from.progress));
   return rules;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "core/rl/prompt_progress.h"
 #include "core/rl/success_record.h"
 #include "oxbow/v1/common.pb.h"
 #include "services/learner/plan/prompt_order.h"
@@ -50,6 +51,24 @@ class PromptChoice final : public StepRule {
   PromptOrder& order_;
   rl::SuccessRecord known_;
   std::vector<rl::GroupOutcome> seen_;  // Since the last commit.
+};
+
+// Watches how far prompts have come (core/rl/prompt_progress.h): numbers `prompts/`, and nothing
+// that changes the run.
+class PromptProgressRule final : public StepRule {
+ public:
+  // `known`: from a checkpoint. `full_reward` as above.
+  PromptProgressRule(double full_reward, rl::PromptProgress known)
+      : full_reward_(full_reward), progress_(std::move(known)) {}
+
+  void See(LearnerStep step, const ReceivedGroup& received, const PlannedGroup& planned) override;
+  void Follow(LearnerStep step, const StepGroups& groups, Numbers& numbers) override;
+  void Save(RunState& state) const override;
+
+ private:
+  const double full_reward_;
+  rl::PromptProgress progress_;
+  std::vector<std::pair<PromptId, size_t>> seen_;  // Since the last commit.
 };
 
 }  // namespace oxbow::learner

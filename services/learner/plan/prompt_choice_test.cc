@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/philox.h"
+#include "services/learner/checkpoint/checkpoint_manifest.h"
 #include "services/learner/plan/step_plan.h"
 
 namespace oxbow::learner {
@@ -191,6 +192,49 @@ TEST(PromptChoiceTest, AShuffledRunIsLeftAsItIs) {
   }
   EXPECT_EQ(order.position(), plain.position());
   EXPECT_TRUE(choice.known().empty());
+}
+
+// A resumed run has the numbers of a whole one.
+TEST(PromptProgressRuleTest, NumbersFollowTheCommittedGroupsAndSurviveAResume) {
+  const auto see = [](PromptProgressRule& rule, uint64_t prompt, std::vector<double> rewards) {
+    v1::Group group;
+    group.mutable_prompt()->set_id(prompt);
+    for (const double reward : rewards) group.add_trajectories()->set_reward(reward);
+    v1::Trajectory& replayed = *group.add_trajectories();
+    replayed.set_replayed(true);
+    replayed.set_reward(2);
+    rule.See(LearnerStep(0), {.group = std::move(group), .attempt = 0, .bytes = {}}, {});
+  };
+  const auto follow = [](PromptProgressRule& rule) {
+    StepRule::Numbers numbers;
+    rule.Follow(LearnerStep(0), {}, numbers);
+    return numbers;
+  };
+  PromptProgressRule whole(/*full_reward=*/2, {});
+  see(whole, 1, {0, 0, 0, 0});
+  see(whole, 2, {2, 2, 2, 0});
+  see(whole, 3, {0, 0});
+  StepRule::Numbers numbers = follow(whole);
+  EXPECT_EQ(numbers.at("prompts/seen"), 3);
+  EXPECT_EQ(numbers.at("prompts/level_0"), 2);
+  EXPECT_EQ(numbers.at("prompts/level_3"), 1);
+  EXPECT_EQ(numbers.count("prompts/solved_share"), 0u) << "none came again";
+
+  RunState state;
+  whole.Save(state);
+  PromptProgressRule resumed(2, state.progress);
+  for (PromptProgressRule* const rule : {&whole, &resumed}) {
+    see(*rule, 1, {2, 2});
+    see(*rule, 3, {0, 0});
+    see(*rule, 4, {});
+  }
+  numbers = follow(whole);
+  EXPECT_EQ(numbers, follow(resumed));
+  EXPECT_EQ(numbers.at("prompts/seen"), 3) << "no reward, no level";
+  EXPECT_EQ(numbers.at("prompts/moved_0_5"), 1);
+  EXPECT_EQ(numbers.at("prompts/moved_0_0"), 1);
+  EXPECT_EQ(numbers.at("prompts/level_5"), 1);
+  EXPECT_EQ(numbers.at("prompts/solved_share"), 0.5);
 }
 
 }  // namespace

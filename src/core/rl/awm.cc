@@ -46,16 +46,17 @@ RowTerms Awm::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
     return AwmLogProb(awm_, batch.clean, batch.noise, batch.sigma, velocity);
   };
   const double scale = 1 / options_.advantage.clip;
+  const bool samples_with_old = SamplesWithOld();
+  at::Tensor old;
+  if (options_.old_kl_weight > 0 || (awm_.ratio && samples_with_old)) old = OldCopyVelocity(batch);
   RowTerms terms;
   if (awm_.ratio) {
-    terms =
-        Clipped(refs, score(v), score(VelocityBeforeStep(refs, v)), /*mean_first=*/false, scale);
+    const at::Tensor sampled_by = samples_with_old ? old : VelocityBeforeStep(refs, v);
+    terms = Clipped(refs, score(v), score(sampled_by), /*mean_first=*/false, scale);
   } else {
     terms.loss = -(AdvantageColumn(refs).to(at::kDouble) * scale * score(v));
   }
-  if (options_.old_kl_weight > 0) {
-    terms.old_kl = ElementMean((v - OldCopyVelocity(batch)).square());
-  }
+  if (options_.old_kl_weight > 0) terms.old_kl = ElementMean((v - old).square());
   return terms;
 }
 

@@ -7,7 +7,8 @@
 //   uniform   l                                linear_t  t l                t2  t^2 l
 //   huber     t (sqrt(l + 1e-10) - 1e-5)       ghuber    t / p ((l + 1e-10)^p - (1e-10)^p), p = .25
 //
-// The loss is PPO's clip of r with A / c; both policies see the same times and noises.
+// The loss is PPO's clip of r with A / c; both policies see the same times and noises. The old one
+// is the policy before the step, or the running old policy where that samples (policy_copies.h).
 #pragma once
 
 #include "core/rl/forward_process.h"

@@ -66,7 +66,8 @@ absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, TrainingPl
                                                     const std::vector<Group>& groups,
                                                     const std::function<bool()>& interrupted) {
   Preparation prepared{.weights = {}, .used = ReplayedEntries(plan, groups), .evict = {}};
-  if (has_ratio() || options_.kl.pulls_to_precedent()) {
+  const bool compares = has_ratio() && !SamplesWithOld();
+  if (compares || options_.kl.pulls_to_precedent()) {
     KeepVelocities(step, plan, groups, interrupted);
   }
   return prepared;
@@ -94,6 +95,10 @@ RowBatch ForwardProcess::Gather(LearnerStep step, const std::vector<Group>& grou
   batch.x = batch.clean * (1 - t) + batch.noise * t;
   batch.conditioning = GatherConditioning(groups, refs);
   return batch;
+}
+
+bool ForwardProcess::SamplesWithOld() const {
+  return policy_.has_old() && &policy_.sampler() == &policy_.old();
 }
 
 at::Tensor ForwardProcess::OldCopyVelocity(const RowBatch& batch) const {

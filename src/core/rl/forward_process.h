@@ -38,6 +38,9 @@ class ForwardProcess : public Method {
   RowTerms Clipped(const std::vector<RowRef>& refs, const at::Tensor& lp_new,
                    const at::Tensor& lp_old, bool mean_first, double advantage_scale) const;
 
+  // Whether samples are drawn with the policy's old copy; their ratio is then to it.
+  bool SamplesWithOld() const;
+
   // Velocities of the policy's old copy at the rows of `batch`; no gradient.
   at::Tensor OldCopyVelocity(const RowBatch& batch) const;
 

@@ -24,7 +24,7 @@ enum class RatioUse { kNone, kClipped, kMasked };
 // When the policy keeps an old copy that follows it slowly (policy_copies.h).
 enum class OldCopy {
   kNever,
-  kForItsPull,  // Where the config pulls towards it: method.old_kl_weight > 0.
+  kForItsPull,  // Where the config pulls towards it (method.old_kl_weight > 0) or samples with it.
   kSamples,     // Always: rollouts are sampled with it.
 };
 

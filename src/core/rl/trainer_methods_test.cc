@@ -27,7 +27,11 @@ flow::SamplingSpec Spec(bool ode = false) {
 
 bool HasRatio(MethodKind kind) { return FactsOf(kind).ratio != RatioUse::kNone; }
 
-bool KeepsOld(MethodKind kind) { return FactsOf(kind).old_copy != OldCopy::kNever; }
+model::OldPolicy OldOf(MethodKind kind) {
+  const OldCopy copy = FactsOf(kind).old_copy;
+  if (copy == OldCopy::kSamples) return model::OldPolicy::kSamples;
+  return copy == OldCopy::kNever ? model::OldPolicy::kNone : model::OldPolicy::kKept;
+}
 
 struct Case {
   const char* name;
@@ -109,7 +113,8 @@ std::vector<Group> Rollout(const TrainerOptions& options, const model::VelocityM
 }
 
 struct Bench {
-  explicit Bench(TrainerOptions o) : options(std::move(o)) {}
+  explicit Bench(TrainerOptions o) : Bench(o, OldOf(o.method)) {}
+  Bench(TrainerOptions o, model::OldPolicy old) : options(std::move(o)), policy(1, old) {}
 
   StepResult Step(uint64_t step, uint64_t groups = 4) {
     auto result = trainer.Step(LearnerStep(step), Rollout(options, policy.sampler(), step,
@@ -120,7 +125,7 @@ struct Bench {
   at::Tensor weights() { return policy.parameters().flat().detach().clone(); }
 
   const TrainerOptions options;
-  ToyPolicy policy{1, KeepsOld(options.method)};
+  ToyPolicy policy;
   std::unique_ptr<parallel::Ranks> ranks = parallel::MakeSingleRank();
   Trainer trainer{options, policy, *ranks};
 };
@@ -212,7 +217,7 @@ std::vector<Group> SeenBy(std::vector<Group> groups, const parallel::Ranks& worl
 std::vector<at::Tensor> TrainOn(int ranks, const TrainerOptions& options) {
   std::vector<at::Tensor> weights(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
-    ToyPolicy policy(1, KeepsOld(options.method));
+    ToyPolicy policy(1, OldOf(options.method));
     Trainer trainer(options, policy, world);
     for (uint64_t step = 0; step < 3; ++step) {
       const auto groups =
@@ -339,6 +344,30 @@ TEST(TrainerOldPolicyTest, ItFollowsByTheScheduleAfterEveryLearnerStep) {
   EXPECT_DOUBLE_EQ(bench.Step(0).metrics.at("train/old_decay"), .1);
   const at::Tensor want = start * .1 + bench.weights() * .9;
   EXPECT_LT((bench.policy.old_parameters().flat() - want).abs().max().item<double>(), 1e-7);
+}
+
+// AWM's ratio is to the policy that drew the samples. In the first step that is the policy before
+// the step, whichever of the two samples.
+TEST(TrainerOldPolicyTest, AwmThatSamplesWithItComparesWithIt) {
+  TrainerOptions options = Options({"Awm", Awm});
+  options.copies.old = {.shape = DecayShape::kConstant, .decay = .9};
+  Bench current(options, model::OldPolicy::kKept), old(options, model::OldPolicy::kSamples);
+  current.Step(0);
+  old.Step(0);
+  EXPECT_TRUE(at::allclose(current.weights(), old.weights(), 1e-4, 1e-6));
+  EXPECT_FALSE(at::equal(old.policy.old_parameters().flat(), old.weights()));
+  EXPECT_EQ(&old.policy.sampler(), &old.policy.old());
+  const model::RowCount before = old.policy.rows();
+  old.Step(1);
+  EXPECT_EQ(old.policy.rows().forward - before.forward, 4 * 6 * (10 + 4))
+      << "steps of the rollout, and the old copy once a row";
+
+  TrainerOptions once = options;
+  once.updates = 1;
+  Bench still(once, model::OldPolicy::kKept), moved(once, model::OldPolicy::kSamples);
+  for (Bench* const bench : {&still, &moved}) bench->Step(0);
+  EXPECT_EQ(still.Step(1).metrics.at("train/ratio_std"), 0);
+  EXPECT_GT(moved.Step(1).metrics.at("train/ratio_std"), 0);
 }
 
 TEST(TrainerZeroVarianceTest, UnmaskedGroupsTrainWithTheKlAlone) {

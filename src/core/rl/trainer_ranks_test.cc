@@ -85,7 +85,7 @@ std::vector<Outcome> Train(int ranks, bool deterministic, Shards shards = Shards
                            int rows_per_pass = 0, bool last_has_all_but_one = false) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
-    ToyPolicy policy(1, /*has_old=*/false, /*on_host=*/OnHost(shards));
+    ToyPolicy policy(1, model::OldPolicy::kNone, /*on_host=*/OnHost(shards));
     TrainerOptions options = Options(deterministic, shards);
     options.rows_per_pass = rows_per_pass;
     options.recompute_on_policy = recompute;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/reward/synthetic_task.h"
+#include "core/rl/prompt_progress.h"
 #include "io/report/html.h"
 #include "io/report/report.h"
 #include "io/report/svg_chart.h"
@@ -182,6 +183,44 @@ Panel PhasesPanel(const History& history) {
   return phases;
 }
 
+// A row of a table, its first cell a heading.
+std::string TableRow(const std::vector<std::string>& cells, const char* cell) {
+  return absl::StrCat(
+      "<tr><th>", cells.front(), "</th><", cell, ">",
+      absl::StrJoin(cells.begin() + 1, cells.end(), absl::StrCat("</", cell, "><", cell, ">")),
+      "</", cell, "></tr>\n");
+}
+
+// Training prompts by the level of their first group (rows) and of their latest one; empty where
+// the last step's counts are not those of all prompts.
+std::string MigrationTable(const History& history) {
+  const auto seen = history.Last(metric::kPromptsSeen);
+  if (!seen) return "";
+  const std::vector<std::string> levels = {"0", "to 1/4", "to 1/2", "to 3/4", "below 1", "1"};
+  static_assert(rl::kPromptLevels == 6);
+  std::vector<std::string> head = {"first group"};
+  head.insert(head.end(), levels.begin(), levels.end());
+  std::string rows = TableRow(head, "th");
+  double sum = 0;
+  for (size_t first = 0; first < levels.size(); ++first) {
+    std::vector<std::string> cells = {levels[first]};
+    for (size_t latest = 0; latest < levels.size(); ++latest) {
+      const auto count = history.Last(metric::kPromptsMovedAB.Of(absl::StrCat(first, "_", latest)));
+      const double now = count && count->x == seen->x ? count->y : 0;
+      sum += now;
+      cells.push_back(now > 0 ? absl::StrCat(now) : "");
+    }
+    rows += TableRow(cells, "td");
+  }
+  if (sum != seen->y || sum == 0) return "";
+  return absl::StrCat(
+      "<h2>How far have prompts come?</h2>\n<p class=\"how\">The ", sum,
+      " training prompts by the mean share of the full reward in their first group (rows) and in "
+      "their latest one (columns). Right of the diagonal they got better.</p>\n"
+      "<div class=\"wide\"><table>",
+      rows, "</table></div>\n");
+}
+
 }  // namespace
 
 std::vector<PageSection> PanelSections(const History& history, const RunFacts& facts) {
@@ -197,6 +236,9 @@ std::vector<PageSection> PanelSections(const History& history, const RunFacts& f
   };
   add("learning", "Does it learn, without cheating?",
       PanelsOf(metric::kLearningPanels, history, facts));
+  if (std::string table = MigrationTable(history); !table.empty()) {
+    sections.push_back({"prompts", std::move(table)});
+  }
   add("update", "Is the update healthy?", PanelsOf(metric::kUpdatePanels, history, facts));
   std::vector<Panel> time = PanelsOf(metric::kTimePanels, history, facts);
   time.insert(time.begin(), PhasesPanel(history));

@@ -210,6 +210,24 @@ TEST_F(ReportTest, APanelWithoutNumbersIsLeftOutAndSaidOnce) {
   EXPECT_THAT(page, HasSubstr("Not part of this run: replay (replay.fraction is 0)."));
 }
 
+TEST_F(ReportTest, PromptsAreCountedByTheLevelTheyCameFrom) {
+  std::map<std::string, double> line = {{"prompts/seen", 7},
+                                        {"prompts/moved_0_0", 4},
+                                        {"prompts/moved_0_5", 2},
+                                        {"prompts/moved_3_1", 1}};
+  const std::string before = FormatMetricsLine(
+      1, 1, {{"prompts/seen", 6}, {"prompts/moved_0_0", 5}, {"prompts/moved_2_2", 1}});
+  const std::string page = Render(before + FormatMetricsLine(2, 2, line));
+  EXPECT_THAT(page, HasSubstr("The 7 training prompts"));
+  EXPECT_THAT(page, HasSubstr("<tr><th>0</th><td>4</td><td></td><td></td><td></td><td></td>"
+                              "<td>2</td></tr>"));
+  EXPECT_THAT(page, HasSubstr("<tr><th>to 3/4</th><td></td><td>1</td>"));
+  EXPECT_THAT(page, HasSubstr("<tr><th>to 1/2</th><td></td><td></td><td></td>"))
+      << "a count of an earlier step";
+  line["prompts/seen"] = 8;
+  EXPECT_THAT(Render(FormatMetricsLine(2, 2, line)), Not(HasSubstr("How far have prompts come")));
+}
+
 TEST_F(ReportTest, ANumberThatWasMeasuredOnceIsNoChart) {
   const auto page_of = [&](int checks) {
     std::string metrics;
