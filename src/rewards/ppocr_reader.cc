@@ -39,12 +39,14 @@ struct Kind {
   const char* model_type;
   const char* class_name;
 };
-constexpr std::array<Kind, 2> kDetectors = {
-    {{"pp_ocrv5_mobile_det", "PPOCRV5MobileDetForObjectDetection"},
-     {"pp_ocrv5_server_det", "PPOCRV5ServerDetForObjectDetection"}}};
-constexpr std::array<Kind, 2> kRecognisers = {
-    {{"pp_ocrv5_mobile_rec", "PPOCRV5MobileRecForTextRecognition"},
-     {"pp_ocrv5_server_rec", "PPOCRV5ServerRecForTextRecognition"}}};
+constexpr Kind kDetectors[] = {{"pp_ocrv5_mobile_det", "PPOCRV5MobileDetForObjectDetection"},
+                               {"pp_ocrv5_server_det", "PPOCRV5ServerDetForObjectDetection"},
+                               {"pp_ocrv6_small_det", "PPOCRV6SmallDetForObjectDetection"},
+                               {"pp_ocrv6_medium_det", "PPOCRV6MediumDetForObjectDetection"}};
+constexpr Kind kRecognisers[] = {{"pp_ocrv5_mobile_rec", "PPOCRV5MobileRecForTextRecognition"},
+                                 {"pp_ocrv5_server_rec", "PPOCRV5ServerRecForTextRecognition"},
+                                 {"pp_ocrv6_tiny_rec", "PPOCRV6TinyRecForTextRecognition"},
+                                 {"pp_ocrv6_small_rec", "PPOCRV6SmallRecForTextRecognition"}};
 
 absl::StatusOr<OpenedNetwork> OpenKind(const fs::path& directory, const std::string& noun,
                                        absl::Span<const Kind> kinds,
@@ -118,7 +120,7 @@ class PpocrReader final : public TextReader {
   absl::StatusOr<std::string> Read(const Image8& picture) override;
   const std::string& identity() const override { return identity_; }
   int engines() const override { return 1; }  // PyTorch has threads of its own.
-  std::string help() const override { return "PP-OCRv5"; }
+  std::string help() const override { return "PP-OCR"; }
 
  private:
   absl::StatusOr<std::string> TextOf(const Image8& picture) const;
@@ -144,9 +146,9 @@ absl::StatusOr<at::Tensor> OutputOf(const model::exported::ExportedNetwork& netw
     fits =
         shape[static_cast<size_t>(d)] < 0 || found->second.size(d) == shape[static_cast<size_t>(d)];
   }
-  if (!fits) return absl::InternalError("the graph has no output of PP-OCRv5's: " + name);
+  if (!fits) return absl::InternalError("the graph has no output of PP-OCR's: " + name);
   if (!found->second.isfinite().all().item<bool>()) {
-    return absl::InternalError("PP-OCRv5's output is not finite: " + name);
+    return absl::InternalError("PP-OCR's output is not finite: " + name);
   }
   return found->second;
 }
