@@ -34,10 +34,9 @@ constexpr uint64_t kJsonBytesMax = 16 << 20;
 constexpr std::array kColourMean = {0.485, 0.456, 0.406};
 constexpr std::array kColourDeviation = {0.229, 0.224, 0.225};
 
-// A kind of network: what a config.json calls it, and the class of its graph.
+// A network by what its config.json calls it and the class of its graph.
 struct Kind {
-  const char* model_type;
-  const char* class_name;
+  const char *model_type, *class_name;
 };
 constexpr Kind kDetectors[] = {{"pp_ocrv5_mobile_det", "PPOCRV5MobileDetForObjectDetection"},
                                {"pp_ocrv5_server_det", "PPOCRV5ServerDetForObjectDetection"},
@@ -195,12 +194,8 @@ absl::Status PpocrReader::ReadLines(absl::Span<const Image8* const> lines,
 absl::StatusOr<std::string> PpocrReader::Read(const Image8& picture) {
   OXBOW_RETURN_IF_ERROR(CheckReadable(picture, kPictureSideMax));
   absl::StatusOr<std::string> text = std::string();
-  OXBOW_RETURN_IF_ERROR(model::WithMemoryFor(
-      [&] {
-        text = TextOf(picture);
-        return text.status();
-      },
-      "give the reward a device with more room (device)"));
+  OXBOW_RETURN_IF_ERROR(model::WithMemoryFor([&] { return (text = TextOf(picture)).status(); },
+                                             "give the reward a device with more room (device)"));
   return text;
 }
 

@@ -6,10 +6,9 @@
 //   DIRECTORY/det   the detector: config.json, model.safetensors, perhaps graph.json
 //   DIRECTORY/rec   the recogniser: the same, and preprocessor_config.json with its characters
 //
-// as PaddlePaddle/PP-OCRv5_{mobile,server}_{det,rec}_safetensors and PP-OCRv6_{tiny,small,medium}_..
-// have them; models/ppocr_v6_tiny is such a directory. The networks were trained on pictures in
-// blue, green, red; flow_grpo and Flow-Factory hand red, green, blue over, and so does this. Sees
-// no torch header.
+// as PaddlePaddle/PP-OCRv5_{mobile,server}_{det,rec}_safetensors and those of PP-OCRv6 have them;
+// models/ppocr_v6_tiny is one. The networks learned blue, green, red; flow_grpo and Flow-Factory
+// hand red, green, blue over, and so does this. Sees no torch header.
 #pragma once
 
 #include <filesystem>
