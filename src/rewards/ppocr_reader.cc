@@ -35,9 +35,7 @@ constexpr std::array kColourMean = {0.485, 0.456, 0.406};
 constexpr std::array kColourDeviation = {0.229, 0.224, 0.225};
 
 // A network by what its config.json calls it and the class of its graph.
-struct Kind {
-  const char *model_type, *class_name;
-};
+using Kind = std::pair<const char*, const char*>;
 constexpr Kind kDetectors[] = {{"pp_ocrv5_mobile_det", "PPOCRV5MobileDetForObjectDetection"},
                                {"pp_ocrv5_server_det", "PPOCRV5ServerDetForObjectDetection"},
                                {"pp_ocrv6_small_det", "PPOCRV6SmallDetForObjectDetection"},
@@ -55,14 +53,14 @@ absl::StatusOr<OpenedNetwork> OpenKind(const fs::path& directory, const std::str
   const Json config = ParseJson(text);
   const Json type = config.is_object() ? config.value("model_type", Json()) : Json();
   const std::string named = type.is_string() ? type.get<std::string>() : "";
-  std::vector<std::string> known;
-  for (const Kind& kind : kinds) {
-    if (named == kind.model_type) return OpenNetwork(directory, kind.class_name, options);
-    known.push_back(kind.model_type);
+  std::string known;
+  for (const auto& [model_type, class_name] : kinds) {
+    if (named == model_type) return OpenNetwork(directory, class_name, options);
+    absl::StrAppend(&known, known.empty() ? "" : " or ", model_type);
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat((directory / "config.json").string(), ": model_type is \"", named.substr(0, 60),
-                   "\", but a ", noun, " is ", absl::StrJoin(known, " or ")));
+  return absl::FailedPreconditionError(absl::StrCat((directory / "config.json").string(),
+                                                    ": model_type is \"", named.substr(0, 60),
+                                                    "\", but a ", noun, " is ", known));
 }
 
 absl::StatusOr<std::vector<std::string>> ReadCharacters(const fs::path& path, int64_t classes) {
@@ -140,12 +138,10 @@ absl::StatusOr<at::Tensor> OutputOf(const model::exported::ExportedNetwork& netw
                                     at::IntArrayRef shape) {
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors outputs, network.Run({{"pixels", pixels}}));
   const auto found = outputs.find(name);
-  bool fits = found != outputs.end() && found->second.dim() == std::ssize(shape);
-  for (int64_t d = 0; fits && d < std::ssize(shape); ++d) {
-    fits =
-        shape[static_cast<size_t>(d)] < 0 || found->second.size(d) == shape[static_cast<size_t>(d)];
+  const auto fits = [](int64_t wanted, int64_t size) { return wanted < 0 || size == wanted; };
+  if (found == outputs.end() || !std::ranges::equal(shape, found->second.sizes(), fits)) {
+    return absl::InternalError("the graph has no output of PP-OCR's: " + name);
   }
-  if (!fits) return absl::InternalError("the graph has no output of PP-OCR's: " + name);
   if (!found->second.isfinite().all().item<bool>()) {
     return absl::InternalError("PP-OCR's output is not finite: " + name);
   }

@@ -164,11 +164,13 @@ FORWARDS = {
 
 
 class PPOCRNetwork(Network):
+    forwards = FORWARDS
+
     @classmethod
     @contextlib.contextmanager
     def traceable(cls, transformer):
         with contextlib.ExitStack() as stack:
-            for owner, forward in FORWARDS.items():
+            for owner, forward in cls.forwards.items():
                 stack.enter_context(replaced(owner, "forward", forward))
             yield
 

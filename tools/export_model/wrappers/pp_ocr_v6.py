@@ -3,8 +3,9 @@
 
 transformers has one class for the tiny and small detectors and one for the small and medium recognisers. Checkpoints
 have the branches of PP-LCNetV4 folded (paddlex/modules/base/utils/pdparams2safetensors/fusion.py); batch norms are folded
-here, as in pp_ocr.py.
+here, as in pp_ocr.py. What doubles a map's sides is a product per pixel, and the stem's pool two maxima: as fast graphs.
 """
+import torch
 import torch.nn.functional as F
 import transformers
 from transformers.models.pp_lcnet_v4 import modeling_pp_lcnet_v4 as lcnet
@@ -14,8 +15,8 @@ from transformers.models.pp_ocrv6_small_rec import modeling_pp_ocrv6_small_rec a
 from transformers.models.pp_ocrv6_tiny_rec import modeling_pp_ocrv6_tiny_rec as tiny_rec
 
 from export_model.published import INTRACLASS_BLOCK
-from export_model.wrappers.pp_ocr import (BACKBONE_KEYS, FORWARDS, PPOCR, TINY_LINE, Detector, LineRecogniser,
-                                          convolve, folded, layer_forward)
+from export_model.wrappers.pp_ocr import (BACKBONE_KEYS, PPOCR, TINY_LINE, Detector, LineRecogniser, convolve, folded,
+                                          layer_forward)
 
 BACKBONE_KEYS["pp_lcnet_v4"] = ("block_configs", "stem_channels", "stem_strides", "stem_type", "reduction", "hidden_act",
                                 "use_learnable_affine_block")
@@ -75,10 +76,32 @@ def tiny_head_forward(self, hidden_states, **_):
     return F.softmax(self.fc2(self.fc1(hidden_states.transpose(1, 2))), dim=2)
 
 
-FORWARDS |= {
+def doubled(x, weight, bias):
+    """A transposed convolution of 2 x 2 pixels with stride 2: [B, C, h, w] to [B, C', 2h, 2w]. weight is [C, C', 2, 2]."""
+    inputs, outputs = weight.shape[:2]
+    pixels = weight.permute(1, 2, 3, 0).reshape(4 * outputs, inputs, 1, 1)
+    return F.pixel_shuffle(F.conv2d(x, pixels, bias.repeat_interleave(4)), 2)
+
+
+def head_layer_forward(self, x):
+    weights = folded(self.convolution, self.norm)
+    transposed = isinstance(self.convolution, torch.nn.ConvTranspose2d)
+    return self.act_fn(doubled(x, *weights) if transposed else convolve(self.convolution, x, *weights))
+
+
+def large_stem_forward(self, pixel_values):
+    embedding = F.pad(self.stem1(pixel_values), (0, 1, 0, 1))
+    beside = self.stem2b(F.pad(self.stem2a(embedding), (0, 1, 0, 1)))
+    rows = torch.maximum(embedding[:, :, :-1], embedding[:, :, 1:])
+    return self.stem4(self.stem3(torch.cat([torch.maximum(rows[..., :-1], rows[..., 1:]), beside], dim=1)))
+
+
+FORWARDS = {
+    torch.nn.ConvTranspose2d: lambda self, x: doubled(x, self.weight, self.bias),
+    lcnet.PPLCNetV4LargeStem: large_stem_forward,
     lcnet.PPLCNetV4ConvLayer: layer_forward("normalization", ["activation", "lab"]),
-    small_det.PPOCRV6SmallDetConvBatchnormLayer: layer_forward("norm", ["act_fn"]),
-    medium_det.PPOCRV6MediumDetConvBatchnormLayer: layer_forward("norm", ["act_fn"]),
+    small_det.PPOCRV6SmallDetConvBatchnormLayer: head_layer_forward,
+    medium_det.PPOCRV6MediumDetConvBatchnormLayer: head_layer_forward,
     small_rec.PPOCRV6SmallRecConvLayer: layer_forward("normalization", ["activation"]),
     tiny_rec.PPOCRV6TinyRecHead: tiny_head_forward}
 
@@ -93,6 +116,7 @@ def lcnet_stages(stride):
 
 
 class V6SmallDetector(Detector):
+    forwards = FORWARDS
     transformer_class = PPOCRV6SmallDetForObjectDetection
     tiny = {"pp_ocrv6_small_det_tiny": dict(
         backbone_config=TINY_LCNET | dict(block_configs=lcnet_stages(2)), neck_out_channels=16,
@@ -100,6 +124,7 @@ class V6SmallDetector(Detector):
 
 
 class V6MediumDetector(Detector):
+    forwards = FORWARDS
     transformer_class = PPOCRV6MediumDetForObjectDetection
     tiny = {"pp_ocrv6_medium_det_tiny": dict(
         backbone_config=TINY_LCNET | dict(block_configs=lcnet_stages(2)), neck_out_channels=16, reduce_factor=2,
@@ -107,12 +132,14 @@ class V6MediumDetector(Detector):
 
 
 class V6SmallRecogniser(LineRecogniser):
+    forwards = FORWARDS
     transformer_class = PPOCRV6SmallRecForTextRecognition
     tiny = {"pp_ocrv6_small_rec_tiny": TINY_LINE | dict(
         backbone_config=TINY_LCNET | dict(block_configs=lcnet_stages([2, 1]), use_learnable_affine_block=True))}
 
 
 class V6TinyRecogniser(LineRecogniser):
+    forwards = FORWARDS
     transformer_class = PPOCRV6TinyRecForTextRecognition
     tiny = {"pp_ocrv6_tiny_rec_tiny": dict(
         backbone_config=TINY_LCNET | dict(block_configs=lcnet_stages([2, 1]), stem_type="small"), hidden_size=12,
