@@ -29,6 +29,7 @@ from PIL import Image, ImageDraw, ImageFont
 FONT = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+BOUNDS = {"LRU_CACHE_CAPACITY": "256", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256"}  # As reward_server sets them.
 
 
 def page(rng, side):
@@ -77,7 +78,7 @@ def oxbow_side(args, paths):
     """(seconds, bytes, texts)."""
     command = [args.oxbow, "score", *map(str, paths), "--reward", "ocr", "--set", "engine=ppocr", "--model", str(args.model),
                "--prompt", '"x"', "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT | BOUNDS)
     out = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status:
