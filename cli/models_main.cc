@@ -7,12 +7,14 @@
 #include <string>
 
 #include "base/exit_code.h"
+#include "base/memory_limits.h"
 #include "cli/commands.h"
 #include "core/model/device_memory.h"
 #include "rpc/server.h"
 
 int main(int argc, char** argv) {
   prctl(PR_SET_NAME, "oxbow");  // As ps and top show it.
+  oxbow::KeepFreedMemory();
   // `train` and `resume` handle stop signals themselves; the other commands end by them as any
   // program does.
   for (int i = 1; i < argc; ++i) {

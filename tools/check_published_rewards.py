@@ -5,7 +5,7 @@
     check_published_rewards.py --oxbow build/release/bin/oxbow --prompt TEXT PICTURE.png ... \\
         [--pickscore DIR] [--clip DIR] [--aesthetic-head FILE.pth] [--hpsv2 DIR] [--imagereward DIR]
         [--geneval DIR --clip DIR --geneval-images FOLDER --geneval-prompts FILE --geneval-results FILE]
-        [--ppocr DIR] [--tolerance 1e-3]
+        [--ppocr DIR [--paddle DIR]] [--tolerance 1e-3]
     check_published_rewards.py --oxbow build/release/bin/oxbow --published FOLDER [--imagereward DIR] [--clip-base DIR]
 
     --pickscore        yuvalkirstain/PickScore_v1 with the tokenizer of CLIP-ViT-H-14-laion2B-s32B-b79K
@@ -16,7 +16,10 @@
                        The folder is one that GenEval's evaluate_images.py read (`oxbow eval --export-images` writes such),
                        the results are what it wrote, the prompts are its evaluation_metadata.jsonl: shares of right
                        pictures by tag must be equal, so PICTURE and --prompt are not needed
-    --ppocr            DIR/det and DIR/rec: PaddlePaddle/PP-OCRv5_server_{det,rec}_safetensors; the prompt has text in double quotes
+    --ppocr            DIR/det and DIR/rec: models/ppocr_v6_tiny, or PaddlePaddle/PP-OCRv5_server_{det,rec}_safetensors; the prompt has
+                       text in double quotes. PaddleOCR runs the networks of the same names: by itself it takes those of its newest version
+    --paddle           DIR/det and DIR/rec with inference.onnx and inference.yml, which PaddleOCR runs by onnxruntime; without it
+                       PaddleOCR fetches its own
     --published        needs no package of theirs: FOLDER has pictures that projects publish, by their names, and the values
                        that they publish of them are in published_rewards.json beside this script, with their sources. Rows
                        are compared whose model and pictures are there. Nobody publishes scores of pictures for PickScore,
@@ -27,14 +30,15 @@
 Each model that is named is asked, by oxbow and by Python: transformers for the first three, the packages ImageReward,
 paddleocr and hpsv2 (which fetch their own checkpoints) for the others. Prints both values and their difference for every picture; exit code 1 if one is
 above the tolerance, 2 if nothing is compared. Needs torch, transformers, torchvision, Pillow; hpsv2 for --hpsv2;
-ImageReward for --imagereward; paddleocr 3, its paddlepaddle and python-Levenshtein for --ppocr.
+ImageReward for --imagereward; paddleocr 3.7, its paddlepaddle (or onnxruntime, with --paddle) and python-Levenshtein for --ppocr.
 
-The published weights were not at hand where oxbow is built, so this was run there on random
-models alone, and without the packages hpsv2, ImageReward and paddleocr.
+Where oxbow is built, --ppocr was run on PP-OCRv6 tiny's published weights. The others were not at hand, so all else was run on
+random models alone, and without the packages hpsv2 and ImageReward.
 """
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -149,12 +153,27 @@ def aesthetic_head(path, features):
     return features.squeeze(1)
 
 
-def flow_factory_ocr(prompt, pictures):
-    """Flow-Factory's reward of the text in quotation marks, by PaddleOCR 3."""
+def paddle_name(directory):
+    """PaddleOCR's name of the network in a directory: "PP-OCRv6_tiny_det"."""
+    config = json.loads(pathlib.Path(directory, "config.json").read_text())
+    version, size, part = re.fullmatch(r"pp_ocr(v\d)_(\w+)_(det|rec)", config["model_type"]).groups()
+    # One class for two sizes: the small detector's neck has 96 channels, the small recogniser's 120.
+    if (part, config.get("neck_out_channels")) == ("det", 64) and size == "small":
+        size = "tiny"
+    if (part, config.get("hidden_size")) == ("rec", 192) and size == "small":
+        size = "medium"
+    return f"PP-OCR{version}_{size}_{part}"
+
+
+def flow_factory_ocr(prompt, pictures, names, paddle=None):
+    """Flow-Factory's reward of the text in quotation marks, by PaddleOCR 3 with the networks of these names (detector, recogniser)."""
     import numpy
     from Levenshtein import distance
     from paddleocr import PaddleOCR
-    reader = PaddleOCR(use_doc_orientation_classify=False, use_doc_unwarping=False, use_textline_orientation=False)
+    here = {} if paddle is None else dict(text_detection_model_dir=str(pathlib.Path(paddle, "det")),
+                                          text_recognition_model_dir=str(pathlib.Path(paddle, "rec")), engine="onnxruntime")
+    reader = PaddleOCR(text_detection_model_name=names[0], text_recognition_model_name=names[1], use_doc_orientation_classify=False,
+                       use_doc_unwarping=False, use_textline_orientation=False, **here)
     target = prompt.split('"')[1].replace(" ", "").lower()
     for picture in pictures:
         read = "".join("".join(page["rec_texts"]) for page in reader.predict(numpy.array(picture))).replace(" ", "").lower()
@@ -193,8 +212,9 @@ def comparisons(args, pictures):
         wanted = [float(model.score(args.prompt, path)) for path in args.pictures]
         yield "imagereward", *oxbow_scores(args, "imagereward", args.imagereward), wanted, args.pictures
     if args.ppocr:
-        wanted = list(flow_factory_ocr(args.prompt, pictures))
-        yield "ocr", *oxbow_scores(args, "ocr", args.ppocr, ["engine=ppocr"]), wanted, args.pictures
+        names = [paddle_name(pathlib.Path(args.ppocr, part)) for part in ("det", "rec")]
+        wanted = list(flow_factory_ocr(args.prompt, pictures, names, args.paddle))
+        yield f"ocr, {' and '.join(names)}", *oxbow_scores(args, "ocr", args.ppocr, ["engine=ppocr"]), wanted, args.pictures
     if args.hpsv2:
         import hpsv2
         wanted = [float(hpsv2.score(picture, args.prompt, hps_version="v2.1")[0]) for picture in pictures]
@@ -226,6 +246,7 @@ def main():
     for name in ("", "-images", "-prompts", "-results"):
         parser.add_argument(f"--geneval{name}")
     parser.add_argument("--ppocr")
+    parser.add_argument("--paddle", metavar="DIR")
     parser.add_argument("--clip-base")
     parser.add_argument("--published", metavar="FOLDER")
     parser.add_argument("--tolerance", type=float, default=1e-3)

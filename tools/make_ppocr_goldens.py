@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Golden outputs, boxes and texts of PP-OCRv5 on small random models.
+"""Golden outputs, boxes and texts of PP-OCRv5 and PP-OCRv6 on small random models.
 
     make_ppocr_goldens.py [--out DIR] [--seed N] [--models KIND/INDEX ...] [--keep]
 
 Writes rewards/text_boxes.json under tests/golden unless told otherwise (sizes, corners, outlines and orders of boxes, which
 reward_rules_test reads), and under scorers/ppocr:
 
-    mobile/0/det, mobile/0/rec, .., server/5/rec   models: config.json, graph.json.gz, model.safetensors (exact in float16 and
+    mobile/0/det, mobile/0/rec, .., v6_medium/1/rec   models: config.json, graph.json.gz, model.safetensors (exact in float16 and
                                                    stored so), and a recogniser's preprocessor_config.json with its characters
     pictures.safetensors                           pictures [H, W, 3], one of them grey
     mobile/0/golden.json.gz, ..                    per model: maps and probabilities in float64, what float32 rounds of them,
@@ -38,11 +38,16 @@ from export_model.graph_file import exported_graph, write_graph
 from export_model.published import INTRACLASS_BLOCK
 from export_model.tracing import full_config, make_transformer
 from export_model.wrappers.pp_ocr import MobileDetector, MobileRecogniser, ServerDetector, ServerRecogniser
+from export_model.wrappers.pp_ocr_v6 import V6MediumDetector, V6SmallDetector, V6SmallRecogniser, V6TinyRecogniser
 
-MODELS, MAPS, CASES = 6, 40, 150
+MODELS = {"mobile": 6, "server": 6, "v6_small": 2, "v6_medium": 2}
+MAPS, CASES = 40, 150
 ROUNDING = 3e-5  # Error that float32 adds to a map: one that is summed in another order is to be within 1e-4.
 SIZES = [(96, 128, 3), (75, 110, 3), (64, 64, 1), (20, 90, 3)]
-CLASSES = {"mobile": (MobileDetector, MobileRecogniser), "server": (ServerDetector, ServerRecogniser)}
+CLASSES = {"mobile": (MobileDetector, MobileRecogniser), "server": (ServerDetector, ServerRecogniser),
+           "v6_small": (V6SmallDetector, V6TinyRecogniser), "v6_medium": (V6MediumDetector, V6SmallRecogniser)}
+NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
+UNIT = ("norm.weight", "norm1.weight", "norm2.weight", "normalization.weight", "identity.weight", "scale")  # About 1.
 LETTERS = list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789!?.,'\"-/\u00e9\u4f60\u597d\u754c")
 SURE = 1e-4  # Difference that no kept result may hang on.
 
@@ -66,10 +71,37 @@ def hgnet(rng, **keys):
                 use_learnable_affine_block=rng.random() < 0.5, out_features=["stage1", "stage2", "stage3", "stage4"], **keys)
 
 
+def lcnet_v4(rng, strides, **keys):
+    """Four stages of 1 to 2 blocks, some of which squeeze; `strides` are those of the stages."""
+    before, stages = 4 * rng.randint(1, 3), []
+    stem = [3, 2 * rng.randint(2, 4), before]
+    for stride in strides:
+        width = before if stride == 1 else before + 4
+        stages.append([[3, width if block else before, width, 1 if block else stride, rng.random() < 0.5] for block in range(rng.randint(1, 2))])
+        before = width
+    return dict(model_type="pp_lcnet_v4", stem_channels=stem, reduction=rng.choice([2, 4]), block_configs=stages,
+                use_learnable_affine_block=rng.random() < 0.5, out_features=["stage1", "stage2", "stage3", "stage4"], **keys)
+
+
+def random_v6(kind, rng, line):
+    """(configuration of a detector, of a recogniser)."""
+    found, read = lcnet_v4(rng, [1, 2, 2, 2]), lcnet_v4(rng, [1, 1, [2, 1], [2, 1]], stem_type="small" if kind == "v6_small" else "large")
+    neck = rng.choice([16, 24])
+    if kind == "v6_small":
+        detector = dict(neck_out_channels=neck, reduction=rng.choice([2, 4]), dilated_kernel_size=rng.choice([5, 7]),
+                        layer_list_out_channels=[stage[-1][2] for stage in found["block_configs"]])
+        return detector | dict(backbone_config=found), dict(hidden_size=line["hidden_size"], backbone_config=read)
+    detector = dict(neck_out_channels=neck, reduce_factor=rng.choice([1, 2]), intraclass_block_config=INTRACLASS_BLOCK,
+                    scale_factor_list=[1, 2, 4, 8], kernel_list=[3, 2, 2])
+    return detector | dict(backbone_config=found), line | dict(backbone_config=read)
+
+
 def random_configs(kind, rng):
     heads = rng.choice([1, 2, 3])
     line = dict(hidden_size=heads * rng.choice([4, 6]), num_attention_heads=heads, depth=rng.randint(1, 2),
                 mlp_ratio=rng.choice([1.5, 2.0]), qkv_bias=rng.random() < 0.7)
+    if kind.startswith("v6"):
+        return random_v6(kind, rng, line)
     neck = rng.choice([16, 24])
     if kind == "mobile":
         detector = dict(backbone_config=lcnet(rng, [2, 2, 2, 2]), neck_out_channels=neck, reduction=rng.choice([2, 4]),
@@ -88,9 +120,9 @@ def drawn_module(wrapper, config, pixels, generator):
         scale = 0.3 if tensor.dim() == 1 else tensor[0].numel() ** -0.5
         if name == "network.head.head.weight":
             scale = 2.0
-        mean = 1.0 if tensor.dim() == 1 and name.endswith(("norm.weight", "normalization.weight", "identity.weight", "scale")) else 0.0
+        mean = 1.0 if tensor.dim() == 1 and name.endswith(UNIT) else 0.0
         tensor.data = (torch.randn(tensor.shape, generator=generator) * scale + mean).half().float()
-    see(module, [part for part in module.modules() if isinstance(part, torch.nn.BatchNorm2d)], pixels)
+    see(module, [part for part in module.modules() if isinstance(part, NORMS)], pixels)
     return module.eval()
 
 
@@ -331,7 +363,7 @@ def main():
     write_json(rewards / "text_boxes.json", geometry(rng))
     write_json(out / "boxes.json.gz", map_cases(rng, colour(images[0])))
     for kind in CLASSES:
-        for index in range(MODELS):
+        for index in range(MODELS[kind]):
             if not args.models or f"{kind}/{index}" in args.models:
                 model(out / kind / str(index), kind, images, args.seed, args.keep)
 

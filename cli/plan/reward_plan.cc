@@ -71,7 +71,7 @@ std::string DeviceOf(const v1::ScorerConfig& entry) {
   return entry.device().empty() ? "cpu" : entry.device();
 }
 
-// Directories of an entry's networks: PP-OCRv5 has two in one, a detector and a recogniser.
+// Directories of an entry's networks: PP-OCR has two in one, a detector and a recogniser.
 std::vector<std::string> NetworksOf(const v1::ScorerConfig& entry) {
   if (entry.engine() != "ppocr") return {entry.model()};
   return {entry.model() + "/det", entry.model() + "/rec"};

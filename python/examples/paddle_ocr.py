@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text in a picture, read by PaddleOCR 3: 1 - (edit distance to the quoted text) / (its length).
+"""Text in a picture, read by PaddleOCR 3.7: 1 - (edit distance to the quoted text) / (its length).
+
+The networks are named, as PaddleOCR's own choice changes with its version. Pictures are RGB, as flow_grpo and Flow-Factory hand them
+over, and as oxbow's `ocr` with `engine: ppocr` reads them.
 
 Not run by oxbow's tests: it needs `pip install paddleocr paddlepaddle` and downloads its models.
 
@@ -8,6 +11,8 @@ Not run by oxbow's tests: it needs `pip install paddleocr paddlepaddle` and down
 import re
 
 from oxbow.reward import Failed, Score, reward
+
+DETECTOR, RECOGNISER = "PP-OCRv6_medium_det", "PP-OCRv6_medium_rec"  # What PaddleOCR 3.7 takes unless told otherwise.
 
 
 def edit_distance(a, b):
@@ -26,9 +31,10 @@ class PaddleOcr:
     def load(self):
         import paddleocr
 
-        self.model = paddleocr.PaddleOCR(lang="en", use_doc_orientation_classify=False, use_doc_unwarping=False,
+        self.model = paddleocr.PaddleOCR(text_detection_model_name=DETECTOR, text_recognition_model_name=RECOGNISER,
+                                         use_doc_orientation_classify=False, use_doc_unwarping=False,
                                          use_textline_orientation=False)
-        self.identity = f"paddleocr-{paddleocr.__version__}-en"
+        self.identity = f"paddleocr-{paddleocr.__version__} {DETECTOR} {RECOGNISER} rgb"
 
     def score(self, items):
         return [self.score_one(item) for item in items]
@@ -38,8 +44,7 @@ class PaddleOcr:
         if not quoted:
             return Failed("the prompt has no text in quotes")
         wanted = quoted.group(1).replace(" ", "").lower()
-        bgr = item.picture[:, :, ::-1]  # PaddleOCR takes arrays as OpenCV reads them.
-        read = "".join(text for page in self.model.predict(bgr) for text in page["rec_texts"])
+        read = "".join(text for page in self.model.predict(item.picture) for text in page["rec_texts"])
         found = read.replace(" ", "").lower()
         distance = 0 if wanted in found else min(edit_distance(found, wanted), len(wanted))
         return Score(1 - distance / len(wanted), note=read)

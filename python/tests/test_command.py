@@ -8,10 +8,14 @@ import sys
 import tempfile
 import unittest
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 
+import numpy as np
 from servers import PATIENCE, ask, call_in_thread, colourful, grey, values
 
+from oxbow.reward import fingerprint
 from oxbow.reward.contract.client import Client
 from oxbow.reward.contract.pictures import encoded
 from oxbow.reward.tls import Tls
@@ -19,6 +23,32 @@ from oxbow.reward.tls import Tls
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 HEAD = "from oxbow.reward import reward\n"
 GOOD = HEAD + "@reward('x', range=(0, 1))\ndef x(items): return [i.picture.mean() / 255 for i in items]\n"
+
+
+def message(*fields):
+    """A protobuf message of (number, integer, text or message)."""
+    def varint(value):
+        return bytes([value]) if value < 128 else bytes([value % 128 + 128]) + varint(value // 128)
+
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += varint(number * 8) + varint(value)
+        else:
+            value = value.encode() if isinstance(value, str) else value
+            out += varint(number * 8 + 2) + varint(len(value)) + value
+    return out
+
+
+def mean_of_pixels(shape):
+    """An ONNX file (onnx.proto of version 8) of one operator: [N, ..] of that shape to the mean of all."""
+    def tensor(name, sides):
+        dims = message(*((1, message((1 if isinstance(side, int) else 2, side))) for side in sides))
+        return message((1, name), (2, message((1, message((1, 1), (2, dims))))))
+
+    node = message((1, "pixels"), (2, "score"), (4, "ReduceMean"))
+    graph = message((1, node), (2, "mean"), (11, tensor("pixels", shape)), (12, tensor("score", [1, 1, 1, 1])))
+    return message((1, 8), (7, graph), (8, message((2, 13))))
 
 
 class CommandTest(unittest.TestCase):
@@ -114,8 +144,27 @@ class CommandTest(unittest.TestCase):
             with self.subTest(name):
                 done = self.run_command("check", str(EXAMPLES / f"{name}.py"))
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for name in ("paddle_ocr", "deqa"):
+        for name in ("paddle_ocr", "deqa", "onnx_scorer"):
             compile((EXAMPLES / f"{name}.py").read_text(), name, "exec")
+
+    @unittest.skipUnless(find_spec("onnxruntime") and find_spec("PIL"), "needs onnxruntime and Pillow")
+    def test_an_onnx_file_is_a_reward(self):
+        colour = np.array([[[60, 120, 240]]], np.uint8).repeat(40, 0).repeat(30, 1)
+        (self.folder / "a.png").write_bytes(encoded(colour, "png").pixels)
+        wanted = ((np.array([60, 120, 240]) / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]).mean()
+        self.addCleanup(os.environ.pop, "ONNX_MODEL", None)
+        for name, shape in (("first", ["n", 3, "h", "w"]), ("last", [1, 8, 16, 3])):
+            model = self.folder / f"{name}.onnx"
+            model.write_bytes(mean_of_pixels(shape))
+            os.environ["ONNX_MODEL"] = str(model)
+            with self.subTest(name):
+                example = run_path(str(EXAMPLES / "onnx_scorer.py"))["OnnxScorer"]
+                example.load()
+                self.assertIn(fingerprint(model), example.identity)
+                done = self.run_command("check", str(EXAMPLES / "onnx_scorer.py"))
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                done = self.run_command("score", str(EXAMPLES / "onnx_scorer.py"), str(self.folder / "a.png"))
+                self.assertAlmostEqual(float(done.stdout.split()[-1]), wanted, places=3)
 
     def test_sigterm_lets_what_runs_end(self):
         begun, go = self.folder / "begun", self.folder / "go"

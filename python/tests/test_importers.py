@@ -279,14 +279,14 @@ eval_rewards:
             {"name": "pick", "scorer": "pickscore", "model": pick, "device": "cuda:1", "dtype": "f16"},
             {"name": "ranks", "scorer": "pickscore_rank", "model": pick, "device": "cuda", "dtype": "bf16"},
             {"name": "clip", "scorer": "clipscore", "model": clip, "device": "cuda", "dtype": "bf16", "variant": "flow_factory"},
-            {"name": "OCR", "scorer": "ocr", "model": "PaddlePaddle/PP-OCRv5_server", "device": "cuda",
+            {"name": "OCR", "scorer": "ocr", "model": "PaddlePaddle/PP-OCRv6_medium", "device": "cuda",
              "variant": "flow_factory", "engine": "ppocr"},
             {"name": "style", "variant": "pointwise", "kind": "json", "url": "http://localhost:8000", "batch_max": 8,
              "timeout_seconds": 60},
             {"name": "rank", "variant": "groupwise", "kind": "json", "url": "http://b:1"},
             {"name": "judge", "variant": "yes_no", "kind": "vlm", "url": "http://j/v1", "llm": "Qwen", "concurrency": 256}])
         said = "\n".join(t.different)
-        for part in ("no reward of this build", "the networks `det` and `rec` of PP-OCRv5", "key_file"):
+        for part in ("no reward of this build", "the networks `det` and `rec` of PP-OCRv6 medium", "key_file"):
             self.assertIn(part, said)
         self.assertNotIn("sk-secret", t.draft())
 

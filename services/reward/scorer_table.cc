@@ -266,8 +266,8 @@ std::vector<Row> OwnRows() {
        CheckOcr,
        {},
        {{"model",
-         "a directory of two: PaddlePaddle/PP-OCRv5_server_det_safetensors as det, "
-         "PaddlePaddle/PP-OCRv5_server_rec_safetensors as rec"}}},
+         "models/ppocr_v6_tiny comes with oxbow; or a directory of two, such as "
+         "PaddlePaddle/PP-OCRv5_server_det_safetensors as det, .._rec_safetensors as rec"}}},
       {"jpeg_size", Named<JpegSize>, {}, {"variant"}, CheckMade<JpegSize>},
       {"brightness", Plain<rewards::MakeBrightness>},
       {"edge_density", Plain<rewards::MakeEdgeDensity>},

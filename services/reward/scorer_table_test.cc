@@ -187,7 +187,7 @@ TEST(ScorerTableTest, PpocrIsAnEngineWithADirectory) {
   const auto scorer = MakeScorer(config);
   ASSERT_TRUE(scorer.ok()) << scorer.status();
   EXPECT_THAT((*scorer)->facts().identity, ::testing::HasSubstr("ocr/1 flow_grpo ppocr/1 det "));
-  EXPECT_THAT((*scorer)->facts().help, ::testing::HasSubstr("PP-OCRv5"));
+  EXPECT_THAT((*scorer)->facts().help, ::testing::HasSubstr("PP-OCR"));
   config.set_model(OXBOW_SOURCE_DIR "/tests/golden/scorers/clip");
   const absl::Status other = MakeScorer(config).status();
   EXPECT_EQ(other.code(), absl::StatusCode::kNotFound);

@@ -34,17 +34,16 @@ constexpr uint64_t kJsonBytesMax = 16 << 20;
 constexpr std::array kColourMean = {0.485, 0.456, 0.406};
 constexpr std::array kColourDeviation = {0.229, 0.224, 0.225};
 
-// A kind of network: what a config.json calls it, and the class of its graph.
-struct Kind {
-  const char* model_type;
-  const char* class_name;
-};
-constexpr std::array<Kind, 2> kDetectors = {
-    {{"pp_ocrv5_mobile_det", "PPOCRV5MobileDetForObjectDetection"},
-     {"pp_ocrv5_server_det", "PPOCRV5ServerDetForObjectDetection"}}};
-constexpr std::array<Kind, 2> kRecognisers = {
-    {{"pp_ocrv5_mobile_rec", "PPOCRV5MobileRecForTextRecognition"},
-     {"pp_ocrv5_server_rec", "PPOCRV5ServerRecForTextRecognition"}}};
+// A network by what its config.json calls it and the class of its graph.
+using Kind = std::pair<const char*, const char*>;
+constexpr Kind kDetectors[] = {{"pp_ocrv5_mobile_det", "PPOCRV5MobileDetForObjectDetection"},
+                               {"pp_ocrv5_server_det", "PPOCRV5ServerDetForObjectDetection"},
+                               {"pp_ocrv6_small_det", "PPOCRV6SmallDetForObjectDetection"},
+                               {"pp_ocrv6_medium_det", "PPOCRV6MediumDetForObjectDetection"}};
+constexpr Kind kRecognisers[] = {{"pp_ocrv5_mobile_rec", "PPOCRV5MobileRecForTextRecognition"},
+                                 {"pp_ocrv5_server_rec", "PPOCRV5ServerRecForTextRecognition"},
+                                 {"pp_ocrv6_tiny_rec", "PPOCRV6TinyRecForTextRecognition"},
+                                 {"pp_ocrv6_small_rec", "PPOCRV6SmallRecForTextRecognition"}};
 
 absl::StatusOr<OpenedNetwork> OpenKind(const fs::path& directory, const std::string& noun,
                                        absl::Span<const Kind> kinds,
@@ -54,14 +53,14 @@ absl::StatusOr<OpenedNetwork> OpenKind(const fs::path& directory, const std::str
   const Json config = ParseJson(text);
   const Json type = config.is_object() ? config.value("model_type", Json()) : Json();
   const std::string named = type.is_string() ? type.get<std::string>() : "";
-  std::vector<std::string> known;
-  for (const Kind& kind : kinds) {
-    if (named == kind.model_type) return OpenNetwork(directory, kind.class_name, options);
-    known.push_back(kind.model_type);
+  std::string known;
+  for (const auto& [model_type, class_name] : kinds) {
+    if (named == model_type) return OpenNetwork(directory, class_name, options);
+    absl::StrAppend(&known, known.empty() ? "" : " or ", model_type);
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat((directory / "config.json").string(), ": model_type is \"", named.substr(0, 60),
-                   "\", but a ", noun, " is ", absl::StrJoin(known, " or ")));
+  return absl::FailedPreconditionError(absl::StrCat((directory / "config.json").string(),
+                                                    ": model_type is \"", named.substr(0, 60),
+                                                    "\", but a ", noun, " is ", known));
 }
 
 absl::StatusOr<std::vector<std::string>> ReadCharacters(const fs::path& path, int64_t classes) {
@@ -118,7 +117,7 @@ class PpocrReader final : public TextReader {
   absl::StatusOr<std::string> Read(const Image8& picture) override;
   const std::string& identity() const override { return identity_; }
   int engines() const override { return 1; }  // PyTorch has threads of its own.
-  std::string help() const override { return "PP-OCRv5"; }
+  std::string help() const override { return "PP-OCR"; }
 
  private:
   absl::StatusOr<std::string> TextOf(const Image8& picture) const;
@@ -139,14 +138,12 @@ absl::StatusOr<at::Tensor> OutputOf(const model::exported::ExportedNetwork& netw
                                     at::IntArrayRef shape) {
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors outputs, network.Run({{"pixels", pixels}}));
   const auto found = outputs.find(name);
-  bool fits = found != outputs.end() && found->second.dim() == std::ssize(shape);
-  for (int64_t d = 0; fits && d < std::ssize(shape); ++d) {
-    fits =
-        shape[static_cast<size_t>(d)] < 0 || found->second.size(d) == shape[static_cast<size_t>(d)];
+  const auto fits = [](int64_t wanted, int64_t size) { return wanted < 0 || size == wanted; };
+  if (found == outputs.end() || !std::ranges::equal(shape, found->second.sizes(), fits)) {
+    return absl::InternalError("the graph has no output of PP-OCR's: " + name);
   }
-  if (!fits) return absl::InternalError("the graph has no output of PP-OCRv5's: " + name);
   if (!found->second.isfinite().all().item<bool>()) {
-    return absl::InternalError("PP-OCRv5's output is not finite: " + name);
+    return absl::InternalError("PP-OCR's output is not finite: " + name);
   }
   return found->second;
 }
@@ -193,12 +190,8 @@ absl::Status PpocrReader::ReadLines(absl::Span<const Image8* const> lines,
 absl::StatusOr<std::string> PpocrReader::Read(const Image8& picture) {
   OXBOW_RETURN_IF_ERROR(CheckReadable(picture, kPictureSideMax));
   absl::StatusOr<std::string> text = std::string();
-  OXBOW_RETURN_IF_ERROR(model::WithMemoryFor(
-      [&] {
-        text = TextOf(picture);
-        return text.status();
-      },
-      "give the reward a device with more room (device)"));
+  OXBOW_RETURN_IF_ERROR(model::WithMemoryFor([&] { return (text = TextOf(picture)).status(); },
+                                             "give the reward a device with more room (device)"));
   return text;
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads text in pictures with PP-OCRv5 (PaddleOCR 3): a network that finds lines, and one that
-// reads them. What is around them is PaddleX's pipeline OCR without its classifiers of orientation,
-// as Flow-Factory calls it.
+// Reads text in pictures with PP-OCRv5 or v6 (PaddleOCR 3): a network that finds lines, and one
+// that reads them. What is around them is PaddleX's pipeline OCR without its classifiers of
+// orientation, as Flow-Factory calls it.
 //
 //   DIRECTORY/det   the detector: config.json, model.safetensors, perhaps graph.json
 //   DIRECTORY/rec   the recogniser: the same, and preprocessor_config.json with its characters
 //
-// as PaddlePaddle/PP-OCRv5_{mobile,server}_{det,rec}_safetensors have them. The networks were
-// trained on pictures in blue, green, red; flow_grpo and Flow-Factory hand red, green, blue over,
-// and so does this. Sees no torch header.
+// as PaddlePaddle/PP-OCRv5_{mobile,server}_{det,rec}_safetensors and those of PP-OCRv6 have them;
+// models/ppocr_v6_tiny is one. The networks learned blue, green, red; flow_grpo and Flow-Factory
+// hand red, green, blue over, and so does this. Sees no torch header.
 #pragma once
 
 #include <filesystem>

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// PP-OCRv5 against transformers' networks and PaddleX's pipeline around them, on every model of a
-// directory of tools/make_ppocr_goldens.py: OXBOW_SCORER_GOLDENS, or tests/golden/scorers.
+// PP-OCRv5 and v6 against transformers' networks and PaddleX's pipeline around them, on every model
+// of a directory of tools/make_ppocr_goldens.py: OXBOW_SCORER_GOLDENS, or tests/golden/scorers.
 #include "rewards/ppocr_reader.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "core/reward/scorer.h"
@@ -44,7 +49,7 @@ fs::path Goldens() {
 // By name, such as "mobile/0": what the script's networks say.
 std::map<std::string, json> Models() {
   std::map<std::string, json> models;
-  for (const char* kind : {"mobile", "server"}) {
+  for (const char* kind : {"mobile", "server", "v6_small", "v6_medium"}) {
     std::error_code absent;
     for (const auto& entry : fs::directory_iterator(Goldens() / kind, absent)) {
       models[kind + ("/" + entry.path().filename().string())] =
@@ -112,8 +117,18 @@ Inputs GoldenInputs() {
           .line = PlanesOf(ResizeAsOpenCv(pictures[1], {100, reward::kLineHeight})) / 127.5 - 1};
 }
 
-std::string KindOf(const std::string& name) {
-  return name.starts_with("mobile") ? "PPOCRV5Mobile" : "PPOCRV5Server";
+// The classes of a model's detector and recogniser.
+std::pair<std::string, std::string> ClassesOf(const std::string& name) {
+  static constexpr std::array kClasses = {
+      std::array{"mobile", "V5Mobile", "V5Mobile"}, std::array{"server", "V5Server", "V5Server"},
+      std::array{"v6_small", "V6Small", "V6Tiny"}, std::array{"v6_medium", "V6Medium", "V6Small"}};
+  for (const auto& [kind, det, rec] : kClasses) {
+    if (name.starts_with(kind)) {
+      return {absl::StrCat("PPOCR", det, "DetForObjectDetection"),
+              absl::StrCat("PPOCR", rec, "RecForTextRecognition")};
+    }
+  }
+  return {};
 }
 
 // Promise: Rewards are those of their projects.
@@ -122,24 +137,25 @@ TEST(PpocrReaderTest, MapsAndProbabilitiesAreThoseOfTransformers) {
   const Inputs in = GoldenInputs();
   std::map<std::string, int> seen;
   for (const auto& [name, golden] : Models()) {
-    const std::string kind = KindOf(name);
-    const auto map = OutputError(Goldens() / name / "det", kind + "DetForObjectDetection",
-                                 in.picture, golden["map"])
+    const auto [detector, recogniser] = ClassesOf(name);
+    const auto map = OutputError(Goldens() / name / "det", detector, in.picture, golden["map"])
                          .max()
                          .item<double>();
-    const auto probabilities = OutputError(Goldens() / name / "rec", kind + "RecForTextRecognition",
-                                           in.line, golden["line"])
-                                   .max()
-                                   .item<double>();
+    const auto probabilities =
+        OutputError(Goldens() / name / "rec", recogniser, in.line, golden["line"])
+            .max()
+            .item<double>();
     EXPECT_LT(map, kTolerance) << name;
     EXPECT_LT(probabilities, kTolerance) << name;
     std::cout << "ppocr: " << name << " map " << map << ", PyTorch's rounding "
               << golden["map_rounding"] << "; probabilities " << probabilities << ", "
               << golden["line_rounding"] << "\n";
-    ++seen[kind];
+    ++seen[detector];
   }
-  EXPECT_GE(seen["PPOCRV5Mobile"], 6);
-  EXPECT_GE(seen["PPOCRV5Server"], 6);
+  EXPECT_GE(seen["PPOCRV5MobileDetForObjectDetection"], 6);
+  EXPECT_GE(seen["PPOCRV5ServerDetForObjectDetection"], 6);
+  EXPECT_GE(seen["PPOCRV6SmallDetForObjectDetection"], 2);
+  EXPECT_GE(seen["PPOCRV6MediumDetForObjectDetection"], 2);
 }
 
 // Random weights spread the logits wide, so some probabilities turn. Most of them stay.
@@ -147,12 +163,10 @@ TEST(PpocrReaderTest, Bfloat16SaysNearlyTheSame) {
   const Inputs in = GoldenInputs();
   const model::exported::NetworkOptions options{.compute = at::kBFloat16};
   for (const auto& [name, golden] : Models()) {
-    const std::string kind = KindOf(name);
+    const auto [detector, recogniser] = ClassesOf(name);
     for (const at::Tensor& error :
-         {OutputError(Goldens() / name / "det", kind + "DetForObjectDetection", in.picture,
-                      golden["map"], options),
-          OutputError(Goldens() / name / "rec", kind + "RecForTextRecognition", in.line,
-                      golden["line"], options)}) {
+         {OutputError(Goldens() / name / "det", detector, in.picture, golden["map"], options),
+          OutputError(Goldens() / name / "rec", recogniser, in.line, golden["line"], options)}) {
       EXPECT_GT(error.max().item<double>(), 0) << name;
       EXPECT_LT(error.mean().item<double>(), 0.1) << name;
     }
@@ -314,7 +328,8 @@ TEST(PpocrReaderTest, ADirectoryOfAnotherModelIsNamed) {
   fs::rename(copy / "rec", copy / "det");
   fs::rename(copy / "was_det", copy / "rec");
   EXPECT_THAT(Refusal(copy), HasSubstr("model_type is \"pp_ocrv5_mobile_rec\", but a text detector "
-                                       "is pp_ocrv5_mobile_det or pp_ocrv5_server_det"));
+                                       "is pp_ocrv5_mobile_det or pp_ocrv5_server_det or "
+                                       "pp_ocrv6_small_det or pp_ocrv6_medium_det"));
   copy = CopyOf("mobile/0");
   Change(copy / "rec/config.json", "hidden_size", 77);
   EXPECT_THAT(Refusal(copy), HasSubstr("hidden_size is 77, and the graph is for"));

@@ -81,6 +81,16 @@ class PublishedRewardsTest(unittest.TestCase):
         self.assertRegex(told, r"0\.750000 +0\.500000 .* b\.png\n")
         self.assertEqual(self.compared(rows, tolerance=0.25)[0], 0)
 
+    def test_paddleocr_is_asked_for_networks_of_the_same_names(self):
+        for config, name in (({"model_type": "pp_ocrv5_server_det"}, "PP-OCRv5_server_det"),
+                             ({"model_type": "pp_ocrv6_small_det", "neck_out_channels": 96}, "PP-OCRv6_small_det"),
+                             ({"model_type": "pp_ocrv6_small_det", "neck_out_channels": 64}, "PP-OCRv6_tiny_det"),
+                             ({"model_type": "pp_ocrv6_small_rec", "hidden_size": 120}, "PP-OCRv6_small_rec"),
+                             ({"model_type": "pp_ocrv6_small_rec", "hidden_size": 192}, "PP-OCRv6_medium_rec")):
+            (self.folder / "config.json").write_text(json.dumps(config))
+            self.assertEqual(published.paddle_name(self.folder), name)
+        self.assertEqual(published.paddle_name(ROOT / "models/ppocr_v6_tiny/rec"), "PP-OCRv6_tiny_rec")
+
     def test_nothing_compared_is_exit_code_2(self):
         for rows in ([], [("x", "x/1", [], [], [])]):
             code, told = self.compared(rows)

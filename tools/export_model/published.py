@@ -30,6 +30,22 @@ LCNET_LINE = [
     [[3, 128, 256, WIDTH, False], *[[5, 256, 256, 1, False]] * 4],
     [[5, 256, 512, HEIGHT, True], [5, 512, 512, 1, True], [5, 512, 512, HEIGHT, False], [5, 512, 512, 1, False]]]
 
+
+
+def lcnet_v4(stem, *stages):
+    """A backbone_config of PP-LCNetV4: stages of (channels, stride, squeezes of its blocks, one letter each)."""
+    before, blocks = stem[-1], []
+    for channels, stride, squeezes in stages:
+        blocks.append([[3, channels if i else before, channels, 1 if i else stride, squeeze == "s"] for i, squeeze in enumerate(squeezes)])
+        before = channels
+    return dict(model_type="pp_lcnet_v4", stem_channels=stem, block_configs=blocks)
+
+
+def detector_v4(stem, *channels):
+    backbone = lcnet_v4(stem, *zip(channels, (1, 2, 2, 2), ("s-", "-s-", "-s-s-", "-s-")))
+    return dict(backbone_config=backbone | dict(out_features=[f"stage{number}" for number in (1, 2, 3, 4)]))
+
+
 # LTX-Video's autoencoders: what scripts/convert_ltx_to_diffusers.py of diffusers writes.
 LTX_DECODER = dict(
     decoder_block_out_channels=[256, 512, 1024], decoder_spatio_temporal_scaling=[True] * 3, upsample_residual=[True] * 3,
@@ -111,4 +127,19 @@ PUBLISHED = {
     "pp-ocrv5-server-det": ("PPOCRV5ServerDetForObjectDetection", dict(
         intraclass_block_config=INTRACLASS_BLOCK, scale_factor_list=[1, 2, 4, 8], kernel_list=[3, 2, 2])),
     "pp-ocrv5-server-rec": ("PPOCRV5ServerRecForTextRecognition", {}),
+    # paddlex/modules/base/utils/pdparams2safetensors/model_config.py of PaddleX 3.7.2.
+    "pp-ocrv6-tiny-det": ("PPOCRV6SmallDetForObjectDetection", detector_v4([3, 16, 32], 32, 48, 64, 160) | dict(
+        neck_out_channels=64, layer_list_out_channels=[32, 48, 64, 160], dilated_kernel_size=5)),
+    "pp-ocrv6-small-det": ("PPOCRV6SmallDetForObjectDetection", detector_v4([3, 24, 48], 48, 96, 192, 384) | dict(
+        layer_list_out_channels=[48, 96, 192, 384])),
+    "pp-ocrv6-medium-det": ("PPOCRV6MediumDetForObjectDetection", detector_v4([3, 64, 128], 128, 256, 512, 896) | dict(
+        intraclass_block_config=INTRACLASS_BLOCK, scale_factor_list=[1, 2, 4, 8], kernel_list=[3, 2, 2])),
+    "pp-ocrv6-tiny-rec": ("PPOCRV6TinyRecForTextRecognition", dict(
+        backbone_config=lcnet_v4([3, 24, 48], (48, 1, "s"), (48, 1, "-"), (96, HEIGHT, "-s-"), (160, HEIGHT, "-s--")) | dict(
+            stem_type="small"), hidden_size=80, head_out_channels=7180)),
+    "pp-ocrv6-small-rec": ("PPOCRV6SmallRecForTextRecognition", dict(
+        backbone_config=lcnet_v4([3, 48, 96], (96, 1, "s"), (96, 1, "--"), (192, HEIGHT, "-s-s-s-"), (384, HEIGHT, "-s-")))),
+    "pp-ocrv6-medium-rec": ("PPOCRV6SmallRecForTextRecognition", dict(
+        backbone_config=lcnet_v4([3, 64, 128], (128, 1, "s"), (256, 1, "--s"), (512, HEIGHT, "-s-s-s-"), (768, HEIGHT, "-s-")),
+        hidden_size=192, mlp_ratio=4.0)),
 }

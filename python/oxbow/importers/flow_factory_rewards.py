@@ -91,7 +91,7 @@ class _Rewards:
         if kind in CLIPS:
             keys = self.clip(model, *CLIPS[kind])
         elif kind == "ocr":
-            keys = self.ocr(model, "PaddlePaddle/PP-OCRv5_server")
+            keys = self.ocr(model, "PaddlePaddle/PP-OCRv6_medium")
         elif kind.endswith((".remotepointwiserewardmodel", ".remotegroupwiserewardmodel")):
             keys = self.remote("pointwise" if "remotepointwise" in kind else "groupwise")
         elif kind == "vllm_evaluate":
@@ -119,7 +119,7 @@ class _Rewards:
     def ocr(self, model: Setting, directory: str) -> dict:
         """Its networks compute in float32 there, whatever its dtype."""
         self.t.differs(model, f"the `model` of its entry, {directory}, is a directory with the networks `det` and `rec` of "
-                              "PP-OCRv5 (docs/rewards.md). Without `model` and `device`, `engine: tesseract` reads: do not "
+                              "PP-OCRv6 medium, what PaddleOCR 3.7 takes (docs/rewards.md; before 3.7 PP-OCRv5 server). Without `model` and `device`, `engine: tesseract` reads: do not "
                               "compare their curves")
         return {"scorer": "ocr", "variant": "flow_factory", "engine": "ppocr", "model": quoted(directory),
                 "device": self.text("device", "cuda")}

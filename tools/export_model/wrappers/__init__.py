@@ -10,6 +10,7 @@ from export_model.wrappers.language_models import Flux2KleinReader, Flux2Reader,
 from export_model.wrappers.ltx import Ltx
 from export_model.wrappers.mask2former import Mask2FormerNetwork
 from export_model.wrappers.pp_ocr import MobileDetector, MobileRecogniser, ServerDetector, ServerRecogniser
+from export_model.wrappers.pp_ocr_v6 import V6MediumDetector, V6SmallDetector, V6SmallRecogniser, V6TinyRecogniser
 from export_model.wrappers.qwen_image import QwenImage
 from export_model.wrappers.sd3 import Sd3
 from export_model.wrappers.text_encoders import T5, ClipText, ClipTextProjected, Umt5
@@ -19,8 +20,9 @@ from export_model.wrappers.z_image import ZImage
 
 WRAPPERS = {wrapper.class_name(): wrapper
             for wrapper in (Sd3, Flux, Wan, QwenImage, ZImage, Flux2, HunyuanVideo, Ltx, ImageRewardNetwork,
-                            Mask2FormerNetwork, MobileDetector, ServerDetector, MobileRecogniser, ServerRecogniser, KlDecoder,
-                            Flux2Decoder, HunyuanVideoDecoder, LtxDecoder, WanDecoder, QwenImageDecoder, T5, Umt5, ClipText,
+                            Mask2FormerNetwork, MobileDetector, ServerDetector, MobileRecogniser, ServerRecogniser,
+                            V6SmallDetector, V6MediumDetector, V6SmallRecogniser, V6TinyRecogniser, KlDecoder, Flux2Decoder,
+                            HunyuanVideoDecoder, LtxDecoder, WanDecoder, QwenImageDecoder, T5, Umt5, ClipText,
                             ClipTextProjected, QwenImageReader, ZImageReader, Flux2KleinReader, Flux2Reader)}
 
 # Name -> (class, small config).

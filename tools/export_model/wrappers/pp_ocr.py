@@ -42,7 +42,7 @@ class PPOCR(torch.nn.Module):
         with no_init_weights():  # They need not be drawn, and weights that are shapes alone cannot be.
             self.network = self.network_class(config)
         for module in self.network.modules():
-            if isinstance(module, torch.nn.BatchNorm2d):
+            if isinstance(module, (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)):
                 module.num_batches_tracked = None  # Checkpoints have none.
         self.config = {key: getattr(config, key) for key in keys} | {"backbone_config": self.made_of(config.backbone_config)}
 
@@ -110,7 +110,7 @@ def folded(convolution, norm):
     """(weight, bias) of a convolution and the batch norm behind it."""
     scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
     channels = 1 if isinstance(convolution, torch.nn.ConvTranspose2d) else 0
-    weight = convolution.weight * scale.reshape([-1 if d == channels else 1 for d in range(4)])
+    weight = convolution.weight * scale.reshape([-1 if d == channels else 1 for d in range(convolution.weight.dim())])
     bias = norm.bias - norm.running_mean * scale
     return weight, bias if convolution.bias is None else bias + convolution.bias * scale
 
@@ -119,7 +119,8 @@ def convolve(convolution, x, weight, bias):
     if isinstance(convolution, torch.nn.ConvTranspose2d):
         return F.conv_transpose2d(x, weight, bias, convolution.stride, convolution.padding, convolution.output_padding,
                                   convolution.groups, convolution.dilation)
-    return F.conv2d(x, weight, bias, convolution.stride, convolution.padding, convolution.dilation, convolution.groups)
+    call = F.conv1d if isinstance(convolution, torch.nn.Conv1d) else F.conv2d
+    return call(x, weight, bias, convolution.stride, convolution.padding, convolution.dilation, convolution.groups)
 
 
 def layer_forward(norm, after):
@@ -163,11 +164,13 @@ FORWARDS = {
 
 
 class PPOCRNetwork(Network):
+    forwards = FORWARDS
+
     @classmethod
     @contextlib.contextmanager
     def traceable(cls, transformer):
         with contextlib.ExitStack() as stack:
-            for owner, forward in FORWARDS.items():
+            for owner, forward in cls.forwards.items():
                 stack.enter_context(replaced(owner, "forward", forward))
             yield
 
