@@ -164,10 +164,9 @@ class ExportedArchitecture final : public Architecture {
     return groups;
   }
 
-  // Counted in float32. In bfloat16 some values take half: .54 to .98 of it in all were rehearsed
-  // on twelve networks, of which 7/8 is within the error of the rest. Fused kernels keep .71
-  // to 1.03 for adapters in 16 bits, on eleven networks, and 1.3 on HunyuanVideo. A CPU's own
-  // passes and casts keep up to 3/8 more.
+  // Counted in float32. In bfloat16 twelve networks kept .54 to .98 of it, of which 7/8 is within
+  // the error of the rest; with adapters and fused kernels eleven kept .71 to 1.03 and one 1.3. A
+  // CPU's own passes and casts keep up to 3/8 more.
   uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
     const SymbolValues sizes = SizesOf(size);
     std::vector<std::string> adapted;
