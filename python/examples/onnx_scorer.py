@@ -15,13 +15,13 @@ from oxbow.reward import fingerprint, reward
 
 MODEL = os.environ.get("ONNX_MODEL", "model.onnx")
 SIDE = 224  # Pixels of a side, if the file does not fix them.
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # Of red, green and blue in 0 to 1.
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # Red, green and blue in 0 to 1.
 COLUMN = -1  # The number of its first output that is the score.
 
 
 @reward("onnx", range=(0, 1), batch_max=16)
 class OnnxScorer:
-    """What an ONNX network says of the picture."""
+    """The score that an ONNX network gives the picture."""
 
     def load(self):
         import onnxruntime

@@ -12,7 +12,7 @@ import re
 
 from oxbow.reward import Failed, Score, reward
 
-DETECTOR, RECOGNISER = "PP-OCRv6_medium_det", "PP-OCRv6_medium_rec"  # What PaddleOCR 3.7 takes unless told otherwise.
+DETECTOR, RECOGNISER = "PP-OCRv6_medium_det", "PP-OCRv6_medium_rec"  # PaddleOCR 3.7 takes these unless told otherwise.
 
 
 def edit_distance(a, b):

@@ -165,7 +165,7 @@ absl::Status Serve(const Flags& flags) {
 
 int main(int argc, char** argv) {
   oxbow::KeepFreedMemory();
-  // What oneDNN keeps per shape: lines of text have any (914 MiB after 243 pictures, 473 so).
+  // oneDNN keeps work per shape, and lines of text have any: 914 MiB after 243 pictures, 473 so.
   setenv("LRU_CACHE_CAPACITY", "256", /*overwrite=*/0);  // PyTorch's own.
   setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256", /*overwrite=*/0);
   oxbow::reward::Flags flags;

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr double kConfidenceError = 1e-3;
-constexpr size_t kReadTwice = 5;  // Confidences are looked at in every fifth picture.
+constexpr size_t kReadTwice = 8;  // Confidences are looked at in every eighth picture.
 
 struct ReadPicture {
   Image8 picture;

@@ -119,8 +119,8 @@ class _Rewards:
     def ocr(self, model: Setting, directory: str) -> dict:
         """Its networks compute in float32 there, whatever its dtype."""
         self.t.differs(model, f"the `model` of its entry, {directory}, is a directory with the networks `det` and `rec` of "
-                              "PP-OCRv6 medium, what PaddleOCR 3.7 takes (docs/rewards.md; before 3.7 PP-OCRv5 server). Without `model` and `device`, `engine: tesseract` reads: do not "
-                              "compare their curves")
+                              "PP-OCRv6 medium, as PaddleOCR 3.7 takes them (before 3.7 it took PP-OCRv5 server; docs/rewards.md). "
+                              "Without `model` and `device`, `engine: tesseract` reads: do not compare their curves")
         return {"scorer": "ocr", "variant": "flow_factory", "engine": "ppocr", "model": quoted(directory),
                 "device": self.text("device", "cuda")}
 
