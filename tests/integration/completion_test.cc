@@ -61,7 +61,7 @@ class CompletionTest : public ::testing::Test {
 };
 
 TEST_F(CompletionTest, OffersTheCommandsThatBeginSo) {
-  EXPECT_THAT(Offered({"oxbow", "comp"}), ElementsAre("compare", "completion"));
+  EXPECT_THAT(Offered({"oxbow", "comp"}), ElementsAre("compare", "compbench", "completion"));
   EXPECT_THAT(Offered({"oxbow", ""}), IsSupersetOf({"train", "report", "replay"}));
   EXPECT_THAT(Offered({"oxbow", "replay", "l"}), ElementsAre("list"));
 }

