@@ -237,8 +237,8 @@ bool AwaitLog(const TrainingRun& run, const std::string& words) {
 // training goes on meanwhile it is stopped after one more step, and again while the evaluation is
 // drawn.
 RunResults StoppedAndResumed(std::vector<std::string> overrides, bool beside = false) {
-  overrides.insert(overrides.begin(), {"run.steps=6", "eval.every=3", kManyPictures,
-                                       "services.rollout_workers=2"});
+  overrides.insert(overrides.begin(),
+                   {"run.steps=6", "eval.every=3", kManyPictures, "services.rollout_workers=2"});
   TrainingRun run(Overrides(overrides));
   const auto owed_weights = run.directory() / "checkpoints/step_000004/owed_evaluation.safetensors";
   for (int i = 0; i < (beside ? 2 : 1); ++i) {
