@@ -24,8 +24,9 @@ part() { # part NAME COMMAND...
 }
 
 part "descriptors are those of proto/" tools/python_protocol.py
-# A copy, so that building leaves nothing in the checkout.
+# A copy, so that building leaves nothing in the checkout, and takes nothing of an earlier one.
 cp -r python "$work/python"
+rm -rf "$work/python/build" "$work/python"/*.egg-info
 for set in oldest newest trackers; do
   [ "$set" != newest ] || export OXBOW_BUILD=$PWD/$build
   tests=()
