@@ -63,7 +63,8 @@ TEST_F(TrainingGpuTest, FrozenWeightsOfOneInputHaveOneMemory) {
   }
 }
 
-// An adapter's product is added where the base's is; the CPU's way is the oracle.
+// An adapter's product is added where the base's is; the CPU's way is the oracle. In 16 bits the
+// gradient of x is rounded once, and the oracle's in each of two parts.
 TEST_F(TrainingGpuTest, AnAdapterIsAddedInPlaceWithTheBitsOfACopy) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
     SCOPED_TRACE(at::toString(compute));
@@ -92,17 +93,26 @@ TEST_F(TrainingGpuTest, AnAdapterIsAddedInPlaceWithTheBitsOfACopy) {
         of.mutable_grad() = at::Tensor();
       }
     }
-    for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(at::equal(results[i], results[i + 4])) << i;
+    for (size_t i = 0; i < 4; ++i) {
+      if (i == 1 && compute != at::kFloat) {
+        ExpectNear("x", results[i], results[i + 4], kShortTolerance);
+      } else {
+        EXPECT_TRUE(at::equal(results[i], results[i + 4])) << i;
+      }
+    }
   }
 }
 
+// In 16 bits a pass without gradients rounds GELU behind a product once (exported_graph/fusions.h).
 TEST_F(TrainingGpuTest, RecomputedBlocksGiveTheSameVelocitiesAndGradients) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
     const PolicyKind kept{.device = gpu_, .compute = compute};
     PolicyKind again = kept;
     again.recompute = true;
-    EXPECT_TRUE(at::equal(Batch(5).Of(GpuSizedPolicy(kept)->current()),
-                          Batch(5).Of(GpuSizedPolicy(again)->current())));
+    const at::Tensor v = Batch(5).Of(GpuSizedPolicy(kept)->current());
+    const at::Tensor with_recomputation = Batch(5).Of(GpuSizedPolicy(again)->current());
+    EXPECT_TRUE(compute != at::kFloat || at::equal(with_recomputation, v));
+    ExpectNear("velocities", with_recomputation, v, kShortTolerance);
     ExpectNear(at::toString(compute), GradientOf(again), GradientOf(kept),
                compute == at::kFloat ? kExactTolerance : kShortTolerance);
   }
