@@ -86,14 +86,14 @@ struct PictureDrawer::Drawing {
   std::unique_ptr<model::Policy> policy;
   std::unique_ptr<TrainedThenBase> hybrid;  // Null: the policy takes all steps.
   flow::SamplingSpec spec = {};
+  WorkProgress* progress = nullptr;  // Null: nobody is told.
+  uint64_t total = 0;
+  uint64_t drawn = 0;  // By earlier calls.
 
   const model::VelocityModel& network() const {
     return hybrid != nullptr ? static_cast<const model::VelocityModel&>(*hybrid)
                              : policy->current();
   }
-  WorkProgress* progress = nullptr;  // Null: nobody is told.
-  uint64_t total = 0;
-  uint64_t drawn = 0;  // By earlier calls.
 };
 
 namespace {
@@ -308,8 +308,8 @@ void AddDrawingFlags(CLI::App& command, DrawingOptions& drawing) {
       ->check(CLI::Range(1, 1000));
   command
       .add_option("--base-after", drawing.base_after,
-                  "of a run: its weights take so many steps, the base model the rest (MixGRPO's "
-                  "hybrid sampling)")
+                  "a run's weights take so many steps, the base model the rest (MixGRPO's hybrid "
+                  "sampling)")
       ->check(CLI::Range(0, 1000))
       ->needs(command.get_option("--run"));
   command

@@ -64,7 +64,6 @@ std::unique_ptr<TextReader> Open(double confidence_min = 0) {
 }
 
 // Promise: Rewards are those of their projects.
-
 TEST(PpocrPublishedTest, PublishedWeightsReadWhatPaddleOcrReads) {
   const std::vector<ReadPicture> pictures = PicturesReadByPaddleOcr();
   const auto reader = Open();
